@@ -1,0 +1,49 @@
+# Every target sets up what it needs by itself; the logic is in tools/.
+
+PYTHON ?= python3
+BENCH ?= all
+RUN := .venv/bin/python -m
+
+.DEFAULT_GOAL := help
+.PHONY: help environment packages setup demo check test test-deep bench format lock docs generate clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+environment:
+	@$(PYTHON) tools/setup.py environment
+
+packages:
+	@$(PYTHON) tools/setup.py packages
+
+setup: environment packages ## virtual environment, Debian packages and the real servers that tests use
+	@$(RUN) tools.servers build
+
+demo: environment ## a guided tour on this machine
+	@$(RUN) tools.demo
+
+check: environment ## format, lint, types, imports and the fast tests; half a minute
+	@$(RUN) tools.verify check
+
+test: environment packages ## everything: `check`, tests against real servers, quick benchmarks
+	@$(RUN) tools.verify test
+
+test-deep: environment packages ## `test` and the long forms of the tests
+	@$(RUN) tools.verify test --deep
+
+bench: environment packages ## benchmarks; BENCH=name for one of them, QUICK=1 for the short form
+	@$(RUN) bench --bench $(BENCH) $(if $(QUICK),--quick)
+
+format: environment ## formats the code and repairs what the linter can repair
+	@$(RUN) ruff format
+	@$(RUN) ruff check --fix
+
+lock: ## resolves requirements.lock again, to the newest versions
+	@$(PYTHON) tools/setup.py lock
+
+docs: generate
+generate: environment ## regenerates deploy/ and docs/reference from the program
+	@$(RUN) tools.generate
+
+clean: ## removes what was made inside the clone; the cache of servers stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,90 @@
+"""The root of `qm`: the list of commands, without importing any of them.
+
+`qm --help` must be quick, so the one-line helps stand here, and a test compares them with the commands' own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+COMMANDS: dict[str, str] = {
+    "apply": "Create or change objects from files.",
+    "get": "Show objects as a table, YAML, JSON or by JSON path.",
+    "describe": "Show one object in full, with its conditions and Events.",
+    "watch": "Show changes as they happen.",
+    "delete": "Delete objects, by name or by file.",
+    "edit": "Change an object in your editor.",
+    "diff": "Show what an apply would change.",
+    "explain": "Explain a kind and its fields.",
+    "crd": "Print or install the CustomResourceDefinitions.",
+    "context": "Name stores, and choose the one that is used.",
+    "version": "Show the version of this program and of the store.",
+    "completion": "Print the shell completion for bash, zsh or fish.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"quartermaster.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f'; did you mean "{near[0]}"?' if near else "; `qm --help` lists the commands"
+            ctx.fail(f'there is no command "{args[0]}"{hint}')
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="`qm COMMAND --help` shows options and examples.",
+)
+@click.option("--store", metavar="URL", help="sqlite:PATH, etcd://HOST:PORT,…, kubernetes:CONTEXT or memory:")
+@click.option("-n", "--namespace", metavar="NAME", help="Namespace; the context's own, else \"default\".")
+@click.option("-v", "--verbose", count=True, help="More on standard error; twice for all of it.")
+@click.pass_context
+def root(context: click.Context, store: str | None, namespace: str | None, verbose: int) -> None:
+    """Quartermaster turns raw disks on many machines into volumes that applications mount.
+
+    \b
+      qm apply -f nodes.yaml          declare storage nodes
+      qm get storagenodes -o wide     see them
+      qm describe storagestatus NAME  see how the cluster is, and why
+    """
+    from quartermaster.cli.session import Session
+
+    context.obj = Session(store_url=store or "", namespace=namespace or "", verbosity=verbose)
+
+
+def main() -> None:
+    """The entry point. Whatever goes wrong ends as one sentence and an exit code, not as a traceback."""
+    # No fork support: gRPC's fork handlers print warnings and cost start-up time.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    try:
+        root.main(standalone_mode=False, prog_name=os.path.basename(sys.argv[0]) or "qm")
+    except Exception as error:
+        from quartermaster.cli.failures import report
+
+        sys.exit(report(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,205 @@
+"""What is let in: a document that a user applies or a controller writes, with defaults, or all of its mistakes.
+
+`admit` is for what a user gives. Our own stores call `fill_defaults` and `validate` (and `validate_update`) on every
+write, so the way through for a document that is fine is short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from quartermaster.resources.defaults import fill_defaults
+from quartermaster.resources.fastcheck import checker_of
+from quartermaster.resources.kind import Kind, all_kinds, find_version, kind_of
+from quartermaster.resources.model import Object
+from quartermaster.resources.names import (
+    as_subdomain,
+    check_annotations_size,
+    check_dns_label,
+    check_label_value,
+    check_qualified_name,
+    check_subdomain,
+)
+from quartermaster.resources.paths import join, lies_in
+from quartermaster.resources.rules import Rule, rules_of, update_rules_of
+from quartermaster.resources.schema import full_schema_of, immutable_fields
+from quartermaster.resources.validation import explain, nearest
+from quartermaster.support.errors import InvalidError, Problem
+
+__all__ = ["LineMap", "admit", "class_of", "fill_defaults", "title_of", "validate", "validate_update"]
+
+Document = dict[str, Any]
+
+
+class LineMap(Protocol):
+    """Knows on which line of its file a path of a document stands."""
+
+    def line_of(self, path: str) -> int: ...
+
+
+def admit(document: Document, *, lines: LineMap | None = None) -> Document:
+    """The document with defaults filled in. InvalidError lists everything that is wrong with it."""
+    filled = fill_defaults(document) if isinstance(document, dict) else document
+    problems = validate(filled)
+    if problems:
+        raise InvalidError(f"cannot accept {title_of(document)}", with_lines(problems, lines))
+    return filled
+
+
+def validate(document: Document, *, unknown_ok: bool = False) -> list[Problem]:
+    """Everything that is wrong with a document. With `unknown_ok`, fields that this version does not know are fine."""
+    cls = class_of(document)
+    if isinstance(cls, Problem):
+        return [cls]
+    if not checker_of(cls, unknown_ok)(document):
+        return _all_problems(cls, document, unknown_ok)
+    problems = _metadata_problems(document["metadata"], kind_of(cls)) if "metadata" in document else [_NO_METADATA]
+    if problems:
+        return problems + _rule_problems(rules_of(cls), document, problems)
+    for rule in rules_of(cls):
+        problems.extend(rule(document))
+    return problems
+
+
+def validate_update(old: Document, new: Document) -> list[Problem]:
+    """What may not change and did. Both documents are valid by themselves."""
+    cls = class_of(new)
+    if isinstance(cls, Problem):
+        return [cls]
+    if (old.get("apiVersion"), old.get("kind")) != (new.get("apiVersion"), new.get("kind")):
+        return [Problem("kind", f"cannot change from {old.get('kind')} to {new.get('kind')}")]
+    problems = []
+    for path, mode, default in immutable_fields(cls):
+        before, after = (_at(document, path, default) for document in (old, new))
+        if before != after and not (mode == "once set" and before in (None, "")):
+            problems.append(Problem(".".join(path), _changed(before, after), "delete the object and create it anew"))
+    for rule in update_rules_of(cls):
+        problems.extend(rule(old, new))
+    return problems
+
+
+def class_of(document: Any) -> type[Object] | Problem:
+    """The class of a document, or why there is none."""
+    if not isinstance(document, dict):
+        return Problem("", "must be a map of fields with apiVersion, kind and metadata")
+    api_version, kind = document.get("apiVersion"), document.get("kind")
+    if isinstance(api_version, str) and isinstance(kind, str) and (cls := find_version(api_version, kind)) is not None:
+        return cls
+    kinds = {kind_of(known).kind: kind_of(known).api_version for known in all_kinds()}
+    if not kind or not isinstance(kind, str):
+        return Problem("kind", _kind_is_missing(document), "for example kind: StorageNode")
+    if kind not in kinds:
+        near = nearest(kind, kinds)
+        return Problem("kind", f'there is no kind "{kind}"', f'did you mean "{near}"?' if near else "")
+    if not api_version or not isinstance(api_version, str):
+        return Problem("apiVersion", "is missing", f"apiVersion: {kinds[kind]}")
+    return Problem("apiVersion", f'"{api_version}" has no kind {kind}', f"apiVersion: {kinds[kind]}")
+
+
+def title_of(document: Any) -> str:
+    """How an error names a document: StorageNode "a", as far as that can be told."""
+    if not isinstance(document, dict):
+        return "the document"
+    metadata = document.get("metadata")
+    name = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+    kind = document.get("kind") if isinstance(document.get("kind"), str) else "the document"
+    return f'{kind} "{name}"' if isinstance(name, str) else str(kind)
+
+
+def with_lines(problems: Iterable[Problem], lines: LineMap | None) -> list[Problem]:
+    """The problems, each with its line, in the order of the file."""
+    if lines is None:
+        return sorted(problems, key=lambda problem: problem.path)
+    placed = [Problem(p.path, p.message, p.fix, p.line or lines.line_of(p.path)) for p in problems]
+    return sorted(placed, key=lambda problem: (problem.line, problem.path))
+
+
+_NO_METADATA = Problem("metadata.name", "is missing", "every object has a name")
+
+
+def _kind_is_missing(document: Document) -> str:
+    folded = next((name for name in document if isinstance(name, str) and name.lower() == "kind"), None)
+    return "is missing" if folded in (None, "kind") else f'is missing; it is spelled "{folded}" here'
+
+
+def _all_problems(cls: type[Object], document: Document, unknown_ok: bool) -> list[Problem]:
+    found = list(explain(document, full_schema_of(cls), unknown_ok=unknown_ok))
+    metadata = document.get("metadata", {})
+    if isinstance(metadata, dict):
+        found += [p for p in _lenient(_metadata_problems, metadata, kind_of(cls)) if not _covered(p, found)]
+    return found + _rule_problems(rules_of(cls), document, found)
+
+
+def _rule_problems(rules: Iterable[Rule], document: Document, found: list[Problem]) -> list[Problem]:
+    """Rules expect right types; where these are wrong, a rule that trips over them has nothing to add."""
+    return [p for rule in rules for p in _lenient(rule, document) if not _covered(p, found)]
+
+
+def _lenient(function: Any, *arguments: Any) -> list[Problem]:
+    problems: list[Problem] = []
+    try:
+        problems.extend(function(*arguments))
+    except (KeyError, TypeError, AttributeError, ValueError, InvalidError):
+        return problems
+    return problems
+
+
+def _covered(problem: Problem, found: list[Problem]) -> bool:
+    return any(lies_in(problem.path, other.path) for other in found)
+
+
+def _metadata_problems(metadata: Document, info: Kind) -> list[Problem]:
+    problems = list(_name_problems(metadata, info))
+    for key, value in metadata.get("labels", {}).items():
+        if wrong := check_qualified_name(key):
+            problems.append(Problem(join("metadata.labels", key), f"the key of a label {wrong}"))
+        if wrong := check_label_value(value):
+            problems.append(Problem(join("metadata.labels", key), f'the value of a label {wrong}; is "{value}"'))
+    annotations = metadata.get("annotations")
+    if annotations:
+        for key in annotations:
+            if wrong := check_qualified_name(key.lower()):
+                problems.append(Problem(join("metadata.annotations", key), f"the key of an annotation {wrong}"))
+        if wrong := check_annotations_size(annotations):
+            problems.append(Problem("metadata.annotations", wrong))
+    for position, name in enumerate(metadata.get("finalizers", ())):
+        if wrong := check_qualified_name(name):
+            problems.append(Problem(f"metadata.finalizers[{position}]", wrong))
+    return problems
+
+
+def _name_problems(metadata: Document, info: Kind) -> Iterator[Problem]:
+    check = check_dns_label if info.kind == "Namespace" else check_subdomain
+    name, prefix, namespace = metadata.get("name"), metadata.get("generateName"), metadata.get("namespace")
+    if not name and not prefix:
+        yield _NO_METADATA
+    for field, text in (("name", name), ("generateName", (prefix or "").rstrip("-."))):
+        if text and (wrong := check(text)):
+            mended = as_subdomain(text)
+            fix = f'for example "{mended}"' if mended and not check(mended) else ""
+            yield Problem(f"metadata.{field}", f'{wrong}; is "{metadata[field]}"', fix)
+    if namespace and not info.namespaced:
+        yield Problem("metadata.namespace", f"must not be set: {info.plural} are in no namespace", "remove it")
+    elif namespace and (wrong := check_dns_label(namespace)):
+        yield Problem("metadata.namespace", f'{wrong}; is "{namespace}"')
+
+
+def _at(document: Document, path: tuple[str, ...], default: Any) -> Any:
+    value: Any = document
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+        if value is None:
+            # A default is filled into an object that exists only; below one that does not there is nothing.
+            return default if name == path[-1] else None
+    return value
+
+
+def _changed(before: Any, after: Any) -> str:
+    if before is None:
+        return f"cannot be added later: {after}"
+    if after is None:
+        return f"cannot be removed: {before}"
+    return f"cannot change from {before} to {after}"

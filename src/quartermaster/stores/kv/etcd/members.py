@@ -1,0 +1,233 @@
+"""Calls that outlive the loss of a member.
+
+Every member has its own channel: gRPC's balancer over several addresses neither notices a member that is cut off from
+its peers nor says whether a failed call was sent. One member serves all calls until one of them fails; the next in
+order then takes over. Each attempt is short, all attempts together have a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from operator import methodcaller
+from typing import Any, Generic, TypeVar
+
+import grpc
+import msgspec
+from google.protobuf.message import Message
+
+from quartermaster.stores.kv.etcd import rpc_pb2 as rpc
+from quartermaster.stores.kv.etcd.failures import Failure, Verdict, judge, refusal
+from quartermaster.stores.kv.etcd.settings import Settings, read_file
+from quartermaster.support import entropy
+from quartermaster.support.backoff import Backoff
+from quartermaster.support.errors import UnauthorizedError, UnavailableError
+
+Response = TypeVar("Response", bound=Message)
+
+READ_ATTEMPT_S = 2.0
+WRITE_ATTEMPT_S = 3.0
+TOKEN_ATTEMPTS = 3
+# A member without a leader answers at once, and its watches end, where it would otherwise wait or stay silent.
+REQUIRE_LEADER = ("hasleader", "true")
+
+_BACKOFF = Backoff(first_s=0.05, limit_s=1.0)
+_OPTIONS = [
+    # A cut connection is noticed within 9 s. etcd takes more than one ping in 5 s for an attack.
+    ("grpc.keepalive_time_ms", 6000),
+    ("grpc.keepalive_timeout_ms", 3000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # gRPC gives an attempt to connect at least `min_reconnect_backoff_ms`, which by default are 20 s.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    # After an outage one watch response may hold a thousand revisions; etcd's own client has no limit either.
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),  # etcd's answer says more than gRPC's
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),  # a proxy for the web has no business between a store and its servers
+]
+_serialize = methodcaller("SerializeToString")
+
+
+class Method(msgspec.Struct, Generic[Response], frozen=True):
+    """One remote procedure."""
+
+    path: str
+    response: type[Response]
+    attempt_s: float = WRITE_ATTEMPT_S
+
+
+AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", rpc.AuthenticateResponse)
+
+
+class Member:
+    """One endpoint: its channel and, where there is a user, the token it gave."""
+
+    def __init__(self, address: str, settings: Settings, credentials: grpc.ChannelCredentials | None) -> None:
+        self.address = address
+        self._settings = settings
+        self._credentials = credentials
+        self._channel: grpc.aio.Channel | None = None
+        self._calls: dict[str, Any] = {}
+        self._token = ""
+        self._token_lock = asyncio.Lock()
+
+    async def unary(self, method: Method[Response], request: Message, timeout_s: float) -> Response:
+        """One attempt. Raises AioRpcError; UnavailableError when the store is closed meanwhile."""
+        if self._settings.user and not self._token:
+            await self._authenticate(timeout_s)
+        return await self._send(method, request, timeout_s)
+
+    async def stream(self, path: str, response: type[Message], requests: AsyncIterator[Message]) -> Any:
+        """An open call; read from it and cancel it."""
+        if self._settings.user and not self._token:
+            await self._authenticate(WRITE_ATTEMPT_S)
+        if path not in self._calls:
+            self._calls[path] = self._open().stream_stream(path, _serialize, response.FromString)
+        return self._calls[path](requests, metadata=self._metadata())
+
+    def forget_token(self) -> None:
+        self._token = ""
+
+    async def close(self) -> None:
+        channel, self._channel = self._channel, None
+        self._calls.clear()
+        if channel is not None:
+            await channel.close()
+
+    async def _authenticate(self, timeout_s: float) -> None:
+        async with self._token_lock:  # etcd takes a tenth of a second of CPU for each: one for all who wait
+            if self._token:
+                return
+            request = rpc.AuthenticateRequest(name=self._settings.user, password=self._settings.password)
+            self._token = (await self._send(AUTHENTICATE, request, timeout_s)).token
+
+    async def _send(self, method: Method[Response], request: Message, timeout_s: float) -> Response:
+        call = self._calls.get(method.path)
+        if call is None:
+            call = self._open().unary_unary(method.path, _serialize, method.response.FromString)
+            self._calls[method.path] = call
+        try:
+            response: Response = await call(request, timeout=timeout_s, metadata=self._metadata())
+        except asyncio.CancelledError:
+            raise_if_closed()
+            raise
+        return response
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (REQUIRE_LEADER, ("token", self._token)) if self._token else (REQUIRE_LEADER,)
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            name = self._settings.server_name
+            options = [*_OPTIONS, ("grpc.ssl_target_name_override", name)] if name else _OPTIONS
+            if self._credentials is None:
+                self._channel = grpc.aio.insecure_channel(self.address, options)
+            else:
+                self._channel = grpc.aio.secure_channel(self.address, self._credentials, options)
+        return self._channel
+
+
+class Members:
+    """All endpoints, and which of them serves."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.closed = False
+        credentials = _credentials(settings) if settings.tls else None
+        self._members = [Member(address, settings, credentials) for address in settings.endpoints]
+        # Not every client of a cluster starts with the first one.
+        self._serving = entropy.source().randrange(len(self._members))
+
+    @property
+    def serving(self) -> Member:
+        return self._members[self._serving]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def leave(self, member: Member) -> None:
+        """Let the next one serve, unless another call did that already."""
+        if member is self.serving:
+            self._serving = (self._serving + 1) % len(self._members)
+
+    async def call(self, method: Method[Response], request: Message, action: str) -> tuple[Response, bool]:
+        """The answer, and whether an earlier attempt, whose answer was lost, may have done the same already."""
+        attempts = Attempts(self, action)
+        while True:
+            member = self.serving
+            try:
+                return await member.unary(method, request, attempts.timeout_s(method.attempt_s)), attempts.in_doubt
+            except grpc.aio.AioRpcError as error:
+                await attempts.failed(member, Failure.of(error))
+
+    async def close(self) -> None:
+        self.closed = True
+        for member in self._members:
+            await member.close()
+
+
+class Attempts:
+    """The attempts of one call: how long the next may take, and what follows from a failed one."""
+
+    def __init__(self, members: Members, action: str) -> None:
+        self.in_doubt = False
+        self._members = members
+        self._action = action
+        self._count = 0
+        self._refused_tokens = 0
+        self._deadline = asyncio.get_running_loop().time() + members.settings.deadline_s
+        if members.closed:
+            raise UnavailableError(f"cannot {action}: the store was closed")
+
+    def timeout_s(self, attempt_s: float) -> float:
+        """Longer from round to round: a loaded cluster must get the time that it needs."""
+        patient = attempt_s * 2.0 ** min(self._count // len(self._members), 8)
+        return max(min(patient, self._left_s()), 0.01)
+
+    async def failed(self, member: Member, failure: Failure) -> None:
+        """Returns when it is time for another attempt; raises when there is none."""
+        verdict = judge(failure)
+        if verdict is Verdict.FINAL:
+            raise refusal(self._action, failure)
+        if verdict is Verdict.TOKEN:
+            self._refused_tokens += 1
+            if self._refused_tokens > TOKEN_ATTEMPTS:
+                raise UnauthorizedError(f"cannot {self._action}: {failure.text}", hint="check the user")
+            member.forget_token()
+            return
+        self.in_doubt = self.in_doubt or verdict is Verdict.DOUBT
+        self._members.leave(member)
+        self._count += 1
+        delay_s = 0.0
+        if self._count % len(self._members) == 0:
+            delay_s = _BACKOFF.delay_s(self._count // len(self._members))
+        if self._left_s() <= delay_s:
+            settings = self._members.settings
+            raise UnavailableError(
+                f"cannot {self._action}: no member of {', '.join(settings.endpoints)} served it within "
+                f"{settings.deadline_s:g} s; the last one said: {failure.text}",
+                hint="check that etcd runs, that it can be reached, and whether the scheme is etcd or etcds",
+            )
+        await asyncio.sleep(delay_s)
+        if self._members.closed:
+            raise UnavailableError(f"cannot {self._action}: the store was closed")
+
+    def _left_s(self) -> float:
+        return self._deadline - asyncio.get_running_loop().time()
+
+
+def raise_if_closed() -> None:
+    """Closing a channel cancels the calls on it, which looks as if the waiting task had been cancelled."""
+    task = asyncio.current_task()
+    if task is not None and not task.cancelling():
+        raise UnavailableError("cannot wait for etcd: the store was closed") from None
+
+
+def _credentials(settings: Settings) -> grpc.ChannelCredentials:
+    return grpc.ssl_channel_credentials(
+        root_certificates=read_file(settings.authority, "the certificate authority"),
+        private_key=read_file(settings.key, "the client key"),
+        certificate_chain=read_file(settings.certificate, "the client certificate"),
+    )

@@ -1,0 +1,396 @@
+"""Our own object semantics, written once, over any revisioned key-value store.
+
+Reading and writing as an API server does it: rules.py says what becomes of a document, apply.py who owns which field,
+and here each write is one transaction that compares the revision that was read (and the leader's fence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import TypeVar, cast
+
+from quartermaster.resources.admission import fill_defaults, validate, validate_update
+from quartermaster.resources.codec import Document, decode_document, encode_document, from_document, to_document
+from quartermaster.resources.kind import Kind, find_version, kind_of
+from quartermaster.resources.kubernetes import Lease
+from quartermaster.resources.model import Object
+from quartermaster.resources.schema import full_schema_of
+from quartermaster.stores.base import Event, Fence, Page, Propagation
+from quartermaster.stores.kv.base import Compare, Entry, KeyValue, Operation, Outcome, Put, Remove
+from quartermaster.stores.objects import rules
+from quartermaster.stores.objects.apply import apply_document, track_update
+from quartermaster.stores.objects.keys import held_key, object_key
+from quartermaster.stores.objects.leases import LeaseHolder, held_value
+from quartermaster.stores.objects.reading import list_objects, watch_objects
+from quartermaster.support import clock, entropy
+from quartermaster.support.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FencedError,
+    InvalidError,
+    NotFoundError,
+    Problem,
+)
+
+T = TypeVar("T", bound=Object)
+DEFAULT_NAMESPACE = "default"
+_GENERATE_ATTEMPTS = 8
+_APPLY_ATTEMPTS = 16
+_GENERATED_NAME_LIMIT = 63 - 5
+
+
+class _OvertakenError(ConflictError):
+    """Another writer came between our read and our write."""
+
+
+class ObjectStore:
+    """A `Store` over a `KeyValue`."""
+
+    fences = True
+
+    def __init__(self, kv: KeyValue, *, manager: str = "quartermaster") -> None:
+        self.kv = kv
+        self._manager = manager
+        self._leases = LeaseHolder(kv)
+
+    @property
+    def url(self) -> str:
+        return self.kv.url
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        entry = await self._entry(kind_of(kind), name, namespace)
+        return from_document(kind, _document(entry))
+
+    async def list(
+        self,
+        kind: type[T],
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        continues: str = "",
+    ) -> Page[T]:
+        return await list_objects(
+            self.kv, kind, namespace, labels=labels, fields=fields, limit=limit, continues=continues
+        )
+
+    def watch(
+        self, kind: type[T], namespace: str | None = None, *, since: str, labels: str = "", fields: str = ""
+    ) -> AsyncGenerator[Event[T], None]:
+        return watch_objects(self.kv, kind, namespace, since=since, labels=labels, fields=fields)
+
+    async def create(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
+        info = kind_of(obj)
+        document = _with_namespace(info, to_document(obj))
+        meta = document["metadata"]
+        if meta.get("name") or not meta.get("generateName"):
+            return cast(T, await self._create(type(obj), document, fence, dry_run))
+        base = meta["generateName"][:_GENERATED_NAME_LIMIT]
+        for attempt in range(_GENERATE_ATTEMPTS):
+            candidate = {**document, "metadata": {**meta, "name": base + entropy.name_suffix()}}
+            try:
+                return cast(T, await self._create(type(obj), candidate, fence, dry_run))
+            except AlreadyExistsError:
+                if attempt == _GENERATE_ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    async def update(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
+        info = kind_of(obj)
+        sent = _with_namespace(info, to_document(obj))
+        entry = await self._read_for_update(info, sent)
+        stored = _document(entry)
+        new = fill_defaults(rules.prepare_update(info, stored, sent))
+        new = track_update(
+            full_schema_of(type(obj)),
+            stored,
+            new,
+            manager=self._manager,
+            api_version=info.api_version,
+            now=clock.timestamp(),
+        )
+        return cast(T, await self._replace(type(obj), entry, stored, new, fence, dry_run))
+
+    async def update_status(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
+        info = kind_of(obj)
+        if not info.status_subresource:
+            raise InvalidError(f"cannot write the status of {info.kind}: the kind has none")
+        sent = _with_namespace(info, to_document(obj))
+        entry = await self._read_for_update(info, sent)
+        stored = _document(entry)
+        new = track_update(
+            full_schema_of(type(obj)),
+            stored,
+            fill_defaults(rules.prepare_status(info, stored, sent)),
+            manager=self._manager,
+            api_version=info.api_version,
+            now=clock.timestamp(),
+            subresource="status",
+        )
+        return cast(T, await self._replace(type(obj), entry, stored, new, fence, dry_run))
+
+    async def apply(
+        self,
+        document: Document,
+        *,
+        manager: str = "",
+        force: bool = False,
+        status: bool = False,
+        fence: Fence | None = None,
+        dry_run: bool = False,
+    ) -> Object:
+        cls = _class_of(document)
+        info = kind_of(cls)
+        applied = _with_namespace(info, document)
+        key = _key(info, applied)
+        for _ in range(_APPLY_ATTEMPTS):
+            entry = await self.kv.get(key)
+            stored = _document(entry) if entry else None
+            _check_apply_preconditions(info, stored, applied, status=status)
+            new = apply_document(
+                full_schema_of(cls),
+                stored,
+                applied,
+                manager=manager or self._manager,
+                api_version=info.api_version,
+                force=force,
+                now=clock.timestamp(),
+                subresource="status" if status else "",
+            )
+            try:
+                if stored is None or entry is None:
+                    return await self._insert(cls, _created(info, new), fence, dry_run)
+                merged = _merged(info, stored, new, status=status)
+                return await self._replace(cls, entry, stored, merged, fence, dry_run)
+            except (_OvertakenError, AlreadyExistsError):
+                # Somebody wrote between our read and our write; an apply states an intent, so it is merged anew.
+                continue
+        raise ConflictError(f"cannot apply {rules.describe(info, applied)}: it changes all the time", hint="try again")
+
+    async def delete(
+        self,
+        kind: type[T],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        revision: str = "",
+        propagation: Propagation = "Background",
+        fence: Fence | None = None,
+        dry_run: bool = False,
+    ) -> T:
+        info = kind_of(kind)
+        for _ in range(_APPLY_ATTEMPTS):
+            entry = await self._entry(info, name, namespace)
+            stored = _document(entry)
+            rules.check_uid(info, stored, uid)
+            if revision and revision != str(entry.modified):
+                raise _changed(info, stored)
+            marked = rules.prepare_delete(info, stored, propagation, now=clock.timestamp())
+            try:
+                if marked is None:
+                    if not dry_run:
+                        await self._remove(info, entry, stored, fence)
+                    return from_document(kind, stored)
+                return cast(T, await self._replace(kind, entry, stored, marked, fence, dry_run))
+            except _OvertakenError:
+                if revision:
+                    raise
+                continue
+        raise ConflictError(
+            f"cannot delete {rules.named(info, namespace, name)}: it changes all the time", hint="try again"
+        )
+
+    async def lease_held(self, namespace: str, name: str) -> bool | None:
+        return await self.kv.get(held_key(kind_of(Lease), namespace, name)) is not None
+
+    async def close(self) -> None:
+        await self.kv.close()
+
+    async def _entry(self, info: Kind, name: str, namespace: str) -> Entry:
+        if info.namespaced and not namespace:
+            namespace = DEFAULT_NAMESPACE
+        entry = await self.kv.get(object_key(info, namespace if info.namespaced else "", name))
+        if entry is None:
+            raise NotFoundError(f"cannot find {rules.named(info, namespace if info.namespaced else '', name)}")
+        return entry
+
+    async def _read_for_update(self, info: Kind, sent: Document) -> Entry:
+        meta = sent["metadata"]
+        entry = await self._entry(info, meta.get("name", ""), meta.get("namespace", ""))
+        given = meta.get("resourceVersion")
+        if not given:
+            problem = Problem("metadata.resourceVersion", "is missing", "read the object, change it, write it back")
+            raise InvalidError(f"cannot update {rules.describe(info, sent)}", [problem])
+        if given != str(entry.modified):
+            raise _changed(info, sent)
+        return entry
+
+    async def _create(self, cls: type[Object], sent: Document, fence: Fence | None, dry_run: bool) -> Object:
+        info = kind_of(cls)
+        new = fill_defaults(rules.prepare_create(info, sent, uid=entropy.new_uid(), now=clock.timestamp()))
+        new = track_update(
+            full_schema_of(cls),
+            None,
+            new,
+            manager=self._manager,
+            api_version=info.api_version,
+            now=clock.timestamp(),
+        )
+        return await self._insert(cls, new, fence, dry_run)
+
+    async def _insert(self, cls: type[Object], new: Document, fence: Fence | None, dry_run: bool) -> Object:
+        info = kind_of(cls)
+        _require_valid("create", info, new, validate(new, unknown_ok=True))
+        key = _key(info, new)
+        value = encode_document(new)
+        if dry_run:
+            if await self.kv.get(key) is not None:
+                raise AlreadyExistsError(f"cannot create {rules.describe(info, new)}: it is there already")
+            return _typed(cls, new, 0)
+        outcome = await self._transact(
+            info, [Compare(key, modified=0)], [Put(key, value), *await self._leases.operations(info, new)], fence
+        )
+        if not outcome.succeeded:
+            have = outcome.current.get(key)
+            # Sent twice after a broken connection: the uid in the value is ours alone, so the first one made it.
+            if have is None or have.value != value:
+                raise AlreadyExistsError(f"cannot create {rules.describe(info, new)}: it is there already")
+            return _typed(cls, new, have.modified)
+        return _typed(cls, new, outcome.revision)
+
+    async def _replace(
+        self, cls: type[Object], entry: Entry, stored: Document, new: Document, fence: Fence | None, dry_run: bool
+    ) -> Object:
+        info = kind_of(cls)
+        _strip_version(stored)
+        _strip_version(new)
+        if new == stored and not self._leases.concerns(info):
+            return _typed(cls, stored, entry.modified)
+        _require_valid("update", info, new, [*validate(new, unknown_ok=True), *validate_update(stored, new)])
+        if dry_run:
+            return _typed(cls, new, entry.modified)
+        if rules.is_released(new):
+            await self._remove(info, entry, new, fence)
+            return _typed(cls, new, entry.modified)
+        value = encode_document(new)
+        outcome = await self._transact(
+            info,
+            [Compare(entry.key, modified=entry.modified)],
+            [Put(entry.key, value), *await self._leases.operations(info, new)],
+            fence,
+        )
+        if outcome.succeeded:
+            return _typed(cls, new, outcome.revision)
+        have = outcome.current.get(entry.key)
+        if outcome.repeated and have is not None and have.value == value:
+            return _typed(cls, new, have.modified)
+        raise _changed(info, new, _OvertakenError)
+
+    async def _remove(self, info: Kind, entry: Entry, stored: Document, fence: Fence | None) -> None:
+        operations: list[Operation] = [Remove(entry.key)]
+        if self._leases.concerns(info):
+            meta = stored["metadata"]
+            operations.append(Remove(held_key(info, meta.get("namespace", ""), meta["name"])))
+        outcome = await self._transact(info, [Compare(entry.key, modified=entry.modified)], operations, fence)
+        if outcome.succeeded or (outcome.repeated and outcome.current.get(entry.key) is None):
+            return
+        raise _changed(info, stored, _OvertakenError)
+
+    async def _transact(
+        self, info: Kind, compares: Sequence[Compare], operations: Sequence[Operation], fence: Fence | None
+    ) -> Outcome:
+        if fence is None:
+            return await self.kv.transact(compares, operations)
+        guard = Compare(held_key(kind_of(Lease), fence.namespace, fence.lease), value=held_value(fence))
+        outcome = await self.kv.transact([*compares, guard], operations)
+        held = outcome.current.get(guard.key)
+        if not outcome.succeeded and (held is None or held.value != guard.value):
+            raise FencedError(
+                f"cannot write {info.kind}: {fence.holder} no longer leads in epoch {fence.epoch}",
+                hint="stop; the next leader goes on",
+            )
+        return outcome
+
+
+def _class_of(document: Document) -> type[Object]:
+    cls = find_version(document.get("apiVersion", ""), document.get("kind", ""))
+    if cls is None:
+        problem = Problem("kind", f"{document.get('apiVersion')}/{document.get('kind')} is not known", "see `qm explain`")
+        raise InvalidError("cannot apply the document", [problem])
+    return cls
+
+
+def _document(entry: Entry) -> Document:
+    document = decode_document(entry.value)
+    document["metadata"]["resourceVersion"] = str(entry.modified)
+    return document
+
+
+def _typed(cls: type[Object], document: Document, revision: int) -> Object:
+    if revision:
+        document["metadata"]["resourceVersion"] = str(revision)
+    return from_document(cls, document)
+
+
+def _key(info: Kind, document: Document) -> str:
+    meta = document["metadata"]
+    return object_key(info, meta.get("namespace", ""), meta.get("name", ""))
+
+
+def _with_namespace(info: Kind, document: Document) -> Document:
+    """A copy with its own metadata; a namespaced kind is in "default" unless it says otherwise."""
+    meta = dict(document.get("metadata", {}))
+    if info.namespaced:
+        meta["namespace"] = meta.get("namespace") or DEFAULT_NAMESPACE
+    else:
+        meta.pop("namespace", None)
+    return {**document, "metadata": meta}
+
+
+def _strip_version(document: Document) -> None:
+    document["metadata"].pop("resourceVersion", None)
+
+
+def _created(info: Kind, applied: Document) -> Document:
+    """An apply to nothing: what was merged, as a new object. The owners that were computed stay."""
+    managed = applied["metadata"].get("managedFields", [])
+    new = fill_defaults(rules.prepare_create(info, applied, uid=entropy.new_uid(), now=clock.timestamp()))
+    new["metadata"]["managedFields"] = managed
+    return new
+
+
+def _merged(info: Kind, stored: Document, new: Document, *, status: bool) -> Document:
+    managed = new["metadata"].get("managedFields", [])
+    prepared = rules.prepare_status(info, stored, new) if status else rules.prepare_update(info, stored, new)
+    filled = fill_defaults(prepared)
+    filled["metadata"] = {**filled["metadata"], "managedFields": managed}
+    return filled
+
+
+def _check_apply_preconditions(info: Kind, stored: Document | None, applied: Document, *, status: bool) -> None:
+    meta = applied["metadata"]
+    if not meta.get("name"):
+        problem = Problem("metadata.name", "is missing", "an apply needs a name; generateName works with create only")
+        raise InvalidError(f"cannot apply {info.singular}", [problem])
+    if stored is None:
+        if status:
+            raise NotFoundError(f"cannot find {rules.describe(info, applied)}")
+        if meta.get("uid") or meta.get("resourceVersion"):
+            raise ConflictError(f"cannot apply {rules.describe(info, applied)}: it names a version, and is not there")
+        return
+    if meta.get("resourceVersion") and meta["resourceVersion"] != stored["metadata"]["resourceVersion"]:
+        raise _changed(info, applied)
+
+
+def _changed(info: Kind, document: Document, error: type[ConflictError] = ConflictError) -> ConflictError:
+    return error(
+        f"cannot write {rules.describe(info, document)}: somebody else changed it in between",
+        hint="read it again and repeat the change",
+    )
+
+
+def _require_valid(verb: str, info: Kind, document: Document, problems: Sequence[Problem]) -> None:
+    if problems:
+        raise InvalidError(f"cannot {verb} {rules.describe(info, document)}", problems)

@@ -1,0 +1,60 @@
+"""From a store's URL to the store. Each implementation is imported only when it is asked for.
+
+    memory:                                  gone when the process ends
+    sqlite:PATH                              the embedded store
+    etcd://HOST:PORT,HOST:PORT/PREFIX        our own objects in etcd; etcds:// with TLS
+    kubernetes:CONTEXT                       an API server, by a context of the kubeconfig ("" is its current one)
+    kubernetes:in-cluster                    the API server of the Pod that this runs in
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from quartermaster.stores.base import Store
+from quartermaster.support.errors import UsageError
+
+IN_CLUSTER = "in-cluster"
+
+
+async def open_store(url: str, *, manager: str = "quartermaster") -> Store:
+    """The store of that URL. `manager` is the name under which its writes own fields."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "kubernetes":
+        return await _open_kubernetes(rest, manager)
+    if scheme not in ("memory", "sqlite", "etcd", "etcds"):
+        raise UsageError(
+            f'cannot open the store "{url}": it is neither memory:, sqlite:PATH, etcd://… nor kubernetes:CONTEXT',
+            hint="for example --store sqlite:./store.db",
+        )
+    from quartermaster.stores.objects import ObjectStore
+
+    if scheme == "memory":
+        from quartermaster.stores.kv.memory import MemoryKeyValue
+
+        return ObjectStore(MemoryKeyValue(), manager=manager)
+    if scheme == "sqlite":
+        from quartermaster.stores.kv.sqlite import SqliteKeyValue
+
+        if not rest:
+            raise UsageError("cannot open the embedded store: no path is given", hint="sqlite:PATH")
+        return ObjectStore(await SqliteKeyValue.open(Path(rest).expanduser()), manager=manager)
+    try:
+        from quartermaster.stores.kv.etcd import EtcdKeyValue
+    except ImportError as error:
+        raise _missing_extra(url, "etcd") from error
+    return ObjectStore(await EtcdKeyValue.open(url), manager=manager)
+
+
+async def _open_kubernetes(context: str, manager: str) -> Store:
+    try:
+        from quartermaster.stores.kubernetes import KubernetesStore
+    except ImportError as error:
+        raise _missing_extra(f"kubernetes:{context}", "kubernetes") from error
+    if context == IN_CLUSTER:
+        return await KubernetesStore.in_cluster(manager=manager)
+    return await KubernetesStore.open(context, manager=manager)
+
+
+def _missing_extra(url: str, extra: str) -> UsageError:
+    return UsageError(f'cannot open the store "{url}": a package is missing', hint=f"pip install quartermaster[{extra}]")

@@ -1,0 +1,152 @@
+"""The one tree of errors. Each has a stable reason code for programs and a sentence for people.
+
+    QuartermasterError
+    ├── InvalidError             what was given is wrong; `problems` lists every mistake with its path
+    ├── UsageError               the command line or a setting is wrong
+    ├── StoreError
+    │   ├── NotFoundError        the object is not there
+    │   ├── AlreadyExistsError   an object of that name is there
+    │   ├── ConflictError        somebody else wrote in between: read again, decide again, write again
+    │   │   └── ApplyConflictError   fields belong to other managers; `conflicts` names them
+    │   ├── FencedError          the writer is no longer the leader: stop
+    │   ├── ExpiredError         the revision was compacted: list again
+    │   ├── RefusedError         the store understood and will not do it
+    │   │   ├── UnauthorizedError    who are you?
+    │   │   └── ForbiddenError       you may not
+    │   ├── UnavailableError     the store does not answer (yet); the write may or may not have happened
+    │   └── DamagedError         the embedded file is read-only, full or corrupt
+    ├── DeadlineError            a bounded wait ended
+    └── TerminalError            trying again cannot help until the object changes (a reconciler's verdict)
+
+A message reads "cannot <verb> <object>: <cause>"; `hint` says what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class QuartermasterError(Exception):
+    """Base of all errors that a caller may meet."""
+
+    reason = "Error"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One mistake in one document: where it is, what is wrong, how to mend it."""
+
+    path: str
+    message: str
+    fix: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        where = f"line {self.line}: {self.path}" if self.line else self.path
+        return f"{where}: {self.message}" + (f" ({self.fix})" if self.fix else "")
+
+
+class InvalidError(QuartermasterError):
+    """What was given is wrong. All mistakes are in `problems`."""
+
+    reason = "Invalid"
+
+    def __init__(self, message: str, problems: Sequence[Problem] = (), *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        if not self.problems:
+            return super().__str__()
+        if len(self.problems) == 1:
+            return f"{self.message}: {self.problems[0]}"
+        return "\n".join([f"{self.message}: {len(self.problems)} mistakes", *(f"  {p}" for p in self.problems)])
+
+
+class UsageError(QuartermasterError):
+    reason = "Usage"
+
+
+class StoreError(QuartermasterError):
+    reason = "Store"
+
+
+class NotFoundError(StoreError):
+    reason = "NotFound"
+
+
+class AlreadyExistsError(StoreError):
+    reason = "AlreadyExists"
+
+
+class ConflictError(StoreError):
+    reason = "Conflict"
+
+
+@dataclass(frozen=True, order=True)
+class FieldConflict:
+    """A field that an apply wanted to change and another manager owns."""
+
+    manager: str
+    path: str
+
+
+class ApplyConflictError(ConflictError):
+    reason = "ApplyConflict"
+
+    def __init__(self, message: str, conflicts: Sequence[FieldConflict] = (), *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.conflicts = tuple(sorted(conflicts))
+
+
+class FencedError(StoreError):
+    reason = "Fenced"
+
+
+class ExpiredError(StoreError):
+    reason = "Expired"
+
+
+class RefusedError(StoreError):
+    reason = "Refused"
+
+
+class UnauthorizedError(RefusedError):
+    reason = "Unauthorized"
+
+
+class ForbiddenError(RefusedError):
+    reason = "Forbidden"
+
+
+class UnavailableError(StoreError):
+    """The store did not answer. A write that raised this may have happened: read before repeating it."""
+
+    reason = "Unavailable"
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class DamagedError(StoreError):
+    reason = "Damaged"
+
+
+class DeadlineError(QuartermasterError):
+    reason = "Deadline"
+
+
+class TerminalError(QuartermasterError):
+    """What a reconciler raises when only a change of the object can help: it is not tried again before."""
+
+    reason = "Terminal"

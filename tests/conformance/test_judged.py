@@ -1,0 +1,293 @@
+"""Random operations on all four stores at once: they must show the same, and the real API server is the judge.
+
+Each step is done on every store. What comes back (the object or the error, the conflict set), what a list shows, and
+at the end the order of the watch's events are compared after uids, versions and times were replaced by "the first",
+"the second", … that this store made.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from msgspec.structs import replace
+
+from quartermaster.resources import Condition, Namespace, ObjectMeta, StorageNode, StorageNodeSpec
+from quartermaster.resources.codec import from_document, to_document
+from quartermaster.stores import Event, Store, open_store
+from quartermaster.stores.kubernetes import KubernetesStore
+from quartermaster.support import entropy
+from quartermaster.support.errors import ApplyConflictError, NotFoundError, QuartermasterError
+from quartermaster.testing.servers import EtcdAccess, KubernetesAccess
+
+NAMES = st.sampled_from(["a", "b", "c"])
+MANAGERS = st.sampled_from(["one", "two", "three"])
+DEVICES = st.sampled_from([(), ("/dev/vdb",), ("/dev/vdb", "/dev/vdc"), ("/dev/vdc",)])
+LABELS = st.dictionaries(st.sampled_from(["rack", "row"]), st.sampled_from(["1", "2"]), max_size=2)
+FINALIZERS = st.lists(st.sampled_from(["example.com/x", "example.com/y"]), unique=True, max_size=2)
+STATUSES = st.lists(st.tuples(st.sampled_from(["Ready", "Healthy"]), st.sampled_from(["True", "False"])),
+                    unique_by=lambda pair: pair[0], max_size=2)
+GLUSTERFS = st.sampled_from([None, {"cluster": "x"}, {"cluster": "x", "zone": 1}, {"cluster": "y", "zone": 2}])
+TIME = "2026-01-01T00:00:00Z"
+
+
+class Witness:
+    """One store, with names for what only it can choose."""
+
+    def __init__(self, name: str, store: Store) -> None:
+        self.name = name
+        self.store = store
+        self.namespace = f"judged-{entropy.name_suffix(8)}"
+        self.start = ""
+        self._names: dict[str, str] = {}
+
+    def normal(self, value: Any, key: str = "") -> Any:
+        """`value` without what differs from store to store by nature."""
+        if isinstance(value, dict):
+            return {k: self.normal(v, k) for k, v in sorted(value.items()) if k not in ("time", "namespace")}
+        if isinstance(value, list):
+            items = [self.normal(v) for v in value]
+            return sorted(items, key=repr) if key == "managedFields" else items
+        if key in ("uid", "resourceVersion"):
+            return self._names.setdefault(value, f"{key} {len(self._names)}")
+        return "time" if key in ("creationTimestamp", "deletionTimestamp") else value
+
+    def shown(self, obj: StorageNode) -> Any:
+        return self.normal(to_document(obj))
+
+
+class Judged(RuleBasedStateMachine):
+    etcd: ClassVar[EtcdAccess]
+    kubernetes: ClassVar[KubernetesAccess]
+    directory: ClassVar[Path]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.witnesses: list[Witness] = []
+
+    @initialize()
+    def open(self) -> None:
+        self.runner.run(self._open())
+
+    async def _open(self) -> None:
+        prefix = entropy.name_suffix(10)
+        endpoints = ",".join(e.removeprefix("http://") for e in self.etcd.endpoints)
+        judge = await KubernetesStore.open(kubeconfig=Path(self.kubernetes.kubeconfig))
+        self.witnesses = [
+            Witness("kubernetes", judge),
+            Witness("memory", await open_store("memory:")),
+            Witness("sqlite", await open_store(f"sqlite:{self.directory}/{prefix}.db")),
+            Witness("etcd", await open_store(f"etcd://{endpoints}/{prefix}")),
+        ]
+        await judge.create(Namespace(metadata=ObjectMeta(name=self.witnesses[0].namespace)))
+        for witness in self.witnesses:
+            witness.start = (await witness.store.list(StorageNode, witness.namespace)).revision
+
+    def everywhere(self, act: Callable[[Witness], Awaitable[Any]]) -> None:
+        """Do it on every store and compare what came of it."""
+
+        async def one(witness: Witness) -> Any:
+            try:
+                result = await act(witness)
+            except ApplyConflictError as error:
+                return ("ApplyConflict", [(c.manager, c.path) for c in error.conflicts])
+            except QuartermasterError as error:
+                return (type(error).__mro__[0].__name__.lstrip("_"), )
+            return witness.shown(result) if isinstance(result, StorageNode) else result
+
+        async def all_of_them() -> dict[str, Any]:
+            return {witness.name: await one(witness) for witness in self.witnesses}
+
+        results = self.runner.run(all_of_them())
+        judged = results.pop("kubernetes")
+        for name, result in results.items():
+            assert result == judged, f"{name} shows {result}\nthe API server shows {judged}"
+
+    @rule(name=NAMES, devices=DEVICES, labels=LABELS, finalizers=FINALIZERS)
+    def create(self, name: str, devices: tuple[str, ...], labels: dict[str, str], finalizers: list[str]) -> None:
+        def act(witness: Witness) -> Awaitable[Any]:
+            meta = ObjectMeta(name=name, namespace=witness.namespace, labels=labels, finalizers=tuple(finalizers))
+            return witness.store.create(
+                StorageNode(metadata=meta, spec=StorageNodeSpec(type="glusterfs", devices=devices))
+            )
+
+        self.everywhere(act)
+
+    @rule(name=NAMES, devices=DEVICES, labels=LABELS, finalizers=FINALIZERS, glusterfs=GLUSTERFS)
+    def update(self, name: str, devices: tuple[str, ...], labels: dict[str, str], finalizers: list[str],
+               glusterfs: dict[str, Any] | None) -> None:
+        async def act(witness: Witness) -> Any:
+            document = to_document(await witness.store.get(StorageNode, name, witness.namespace))
+            document["metadata"].update(labels=labels, finalizers=finalizers)
+            document["spec"].update(devices=list(devices), glusterfs=glusterfs)
+            return await witness.store.update(from_document(StorageNode, document))
+
+        self.everywhere(act)
+
+    @rule(name=NAMES, statuses=STATUSES, devices=DEVICES)
+    def report(self, name: str, statuses: list[tuple[str, str]], devices: tuple[str, ...]) -> None:
+        async def act(witness: Witness) -> Any:
+            found = await witness.store.get(StorageNode, name, witness.namespace)
+            conditions = tuple(
+                Condition(type=t, status=s, reason="R", message="m", last_transition_time=TIME) for t, s in statuses
+            )
+            status = replace(found.status, conditions=conditions)
+            return await witness.store.update_status(
+                replace(found, status=status, spec=replace(found.spec, devices=devices))
+            )
+
+        self.everywhere(act)
+
+    @rule(name=NAMES, kind=st.sampled_from(["stale", "foreign"]))
+    def wrong_update(self, name: str, kind: str) -> None:
+        async def act(witness: Witness) -> Any:
+            found = await witness.store.get(StorageNode, name, witness.namespace)
+            if kind == "foreign":
+                uid = "00000000-0000-4000-8000-000000000000"
+                return await witness.store.update(replace(found, metadata=replace(found.metadata, uid=uid)))
+            toggled = () if found.metadata.annotations else (("seen", "yes"),)
+            await witness.store.update(replace(found, metadata=replace(found.metadata, annotations=dict(toggled))))
+            return await witness.store.update(replace(found, spec=replace(found.spec, devices=("/dev/stale",))))
+
+        self.everywhere(act)
+
+    @rule(name=NAMES, manager=MANAGERS, devices=st.none() | DEVICES, labels=st.none() | LABELS,
+          finalizers=st.none() | FINALIZERS, glusterfs=GLUSTERFS, force=st.booleans())
+    def apply(self, name: str, manager: str, devices: tuple[str, ...] | None, labels: dict[str, str] | None,
+              finalizers: list[str] | None, glusterfs: dict[str, Any] | None, force: bool) -> None:
+        def act(witness: Witness) -> Awaitable[Any]:
+            meta: dict[str, Any] = {"name": name, "namespace": witness.namespace}
+            spec: dict[str, Any] = {"type": "glusterfs"}
+            if labels is not None:
+                meta["labels"] = labels
+            if finalizers is not None:
+                meta["finalizers"] = finalizers
+            if devices is not None:
+                spec["devices"] = list(devices)
+            if glusterfs is not None:
+                spec["glusterfs"] = glusterfs
+            document = {"apiVersion": "coreos.com/v1", "kind": "StorageNode", "metadata": meta, "spec": spec}
+            return witness.store.apply(document, manager=manager, force=force)
+
+        self.everywhere(act)
+
+    @rule(name=NAMES, manager=MANAGERS, statuses=STATUSES, force=st.booleans())
+    def apply_status(self, name: str, manager: str, statuses: list[tuple[str, str]], force: bool) -> None:
+        def act(witness: Witness) -> Awaitable[Any]:
+            conditions = [
+                {"type": t, "status": s, "reason": "R", "message": "m", "lastTransitionTime": TIME} for t, s in statuses
+            ]
+            document = {
+                "apiVersion": "coreos.com/v1",
+                "kind": "StorageNode",
+                "metadata": {"name": name, "namespace": witness.namespace},
+                "status": {"conditions": conditions},
+            }
+            return witness.store.apply(document, manager=manager, force=force, status=True)
+
+        self.everywhere(act)
+
+    @rule(name=NAMES, propagation=st.sampled_from(["Background", "Foreground", "Orphan"]),
+          precondition=st.sampled_from(["", "", "uid", "revision"]))
+    def delete(self, name: str, propagation: Any, precondition: str) -> None:
+        async def act(witness: Witness) -> Any:
+            wrong: dict[str, str] = {}
+            if precondition == "uid":
+                wrong = {"uid": "00000000-0000-4000-8000-000000000000"}
+            elif precondition == "revision":
+                wrong = {"revision": "1"}
+            gone = await witness.store.delete(StorageNode, name, witness.namespace, propagation=propagation, **wrong)
+            # What comes back of an object that is gone at once differs in its last version; that it is gone does not.
+            try:
+                return await witness.store.get(StorageNode, name, witness.namespace)
+            except NotFoundError:
+                return ("gone", gone.metadata.name)
+
+        self.everywhere(act)
+
+    @rule(labels=st.sampled_from(["", "rack=1", "rack!=1", "rack in (1,2),row", "!row"]),
+          fields=st.sampled_from(["", "metadata.name=a", "spec.type!=glusterfs", "metadata.name!=b"]))
+    def list(self, labels: str, fields: str) -> None:
+        async def act(witness: Witness) -> Any:
+            page = await witness.store.list(StorageNode, witness.namespace, labels=labels, fields=fields)
+            return [witness.shown(item) for item in page.items]
+
+        self.everywhere(act)
+
+    @invariant()
+    def all_show_the_same(self) -> None:
+        if self.witnesses:
+            self.list("", "")
+
+    def teardown(self) -> None:
+        try:
+            if self.witnesses:
+                self.everywhere(self._history)
+        finally:
+            self.runner.run(self._close())
+            self.runner.close()
+
+    async def _history(self, witness: Witness) -> Any:
+        """All events, as far as a last object that is made for this."""
+        meta = ObjectMeta(name="zz-last", namespace=witness.namespace)
+        await witness.store.create(StorageNode(metadata=meta, spec=StorageNodeSpec(type="glusterfs")))
+        seen: list[Any] = []
+        watch = witness.store.watch(StorageNode, witness.namespace, since=witness.start)
+        async with asyncio.timeout(20), aclosing(watch) as events:
+            async for event in events:
+                if event.object is None:
+                    continue
+                seen.append(self._event(witness, event))
+                if event.object.metadata.name == "zz-last":
+                    return seen
+        return seen
+
+    @staticmethod
+    def _event(witness: Witness, event: Event[StorageNode]) -> Any:
+        assert event.object is not None
+        return (event.type, witness.shown(event.object))
+
+    async def _close(self) -> None:
+        for witness in self.witnesses:
+            if witness.name == "kubernetes":
+                for item in (await witness.store.list(StorageNode, witness.namespace)).items:
+                    cleared = replace(item, metadata=replace(item.metadata, finalizers=()))
+                    await witness.store.update(cleared)
+                await witness.store.delete(Namespace, witness.namespace)
+            await witness.store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_all_stores_show_what_the_api_server_shows(
+    etcd_servers: EtcdAccess, kubernetes_server: KubernetesAccess, tmp_path: Path
+) -> None:
+    Judged.etcd, Judged.kubernetes, Judged.directory = etcd_servers, kubernetes_server, tmp_path
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Judged,
+        settings=settings(
+            max_examples=25, stateful_step_count=20, deadline=None, derandomize=True,
+            suppress_health_check=list(HealthCheck), print_blob=True,
+        ),
+    )
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_all_stores_show_what_the_api_server_shows_at_length(
+    etcd_servers: EtcdAccess, kubernetes_server: KubernetesAccess, tmp_path: Path
+) -> None:
+    Judged.etcd, Judged.kubernetes, Judged.directory = etcd_servers, kubernetes_server, tmp_path
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        Judged,
+        settings=settings(
+            max_examples=500, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )

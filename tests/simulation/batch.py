@@ -1,0 +1,53 @@
+"""Many seeds in processes of their own, so that hash seeds differ and the machine's cores are used."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a batch printed: a digest per seed that passed, then either the totals or the first violation."""
+
+    digests: tuple[str, ...]
+    last: dict[str, Any]
+
+    @property
+    def passed(self) -> bool:
+        return "totals" in self.last
+
+    def explain(self) -> str:
+        return f"{self.last}\nreplay it: python -m tests.simulation --seed {self.last.get('seed')} --trace"
+
+
+class Batch:
+    """Seeds `first` to `first + count - 1`, running."""
+
+    def __init__(self, first: int, count: int, *, hash_seed: int, source: Path | None = None) -> None:
+        environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+        if source is not None:
+            environment["PYTHONPATH"] = str(source)
+        command = [sys.executable, "-m", "tests.simulation", "--first", str(first), "--count", str(count)]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def wait(self, timeout_s: float) -> Outcome:
+        try:
+            output, errors = self._process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            raise
+        lines = output.splitlines()
+        assert lines, errors
+        assert lines[-1].startswith("{"), errors
+        return Outcome(tuple(lines[:-1]), json.loads(lines[-1]))

@@ -1,0 +1,94 @@
+"""Stores on the shared API server, on kubeconfigs of the test's own making, and on a server that misbehaves on demand."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from quartermaster.resources.kubernetes.core import ConfigMap, Namespace
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.stores.kubernetes import Connection, KubernetesStore
+from quartermaster.support import entropy
+from quartermaster.testing.servers import KubernetesAccess
+
+Opener = Callable[..., Awaitable[KubernetesStore]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def kubeconfig_content(user: dict[str, Any], cluster: dict[str, Any], **context: str) -> bytes:
+    return msgspec.json.encode(
+        {
+            "clusters": [{"name": "here", "cluster": cluster}],
+            "users": [{"name": "me", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "here", "user": "me", **context}}],
+            "current-context": "test",
+        }
+    )
+
+
+def config_map(name: str, namespace: str, **data: str) -> ConfigMap:
+    return ConfigMap(metadata=ObjectMeta(name=name, namespace=namespace), data=data)
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[list[KubernetesStore]]:
+    """Stores that are closed when the test ends."""
+    stores: list[KubernetesStore] = []
+    yield stores
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture
+def open_as(kubernetes_server: KubernetesAccess, tmp_path: Path, opened: list[KubernetesStore]) -> Opener:
+    """`await open_as({"token": "…"}, server=…)`: the shared server through a kubeconfig with that user and cluster."""
+
+    async def start(user: dict[str, Any], options: dict[str, Any] | None = None, **cluster: Any) -> KubernetesStore:
+        merged = {"server": kubernetes_server.url, "certificate-authority": kubernetes_server.tls.authority, **cluster}
+        path = tmp_path / "kubeconfig"
+        path.write_bytes(kubeconfig_content(user, {name: value for name, value in merged.items() if value is not None}))
+        store = await KubernetesStore.open(kubeconfig=path, **(options or {}))
+        opened.append(store)
+        return store
+
+    return start
+
+
+@pytest.fixture
+async def store(kubernetes_server: KubernetesAccess, opened: list[KubernetesStore]) -> KubernetesStore:
+    """The administrator's store on the shared server."""
+    found = await KubernetesStore.open(kubeconfig=Path(kubernetes_server.kubeconfig))
+    opened.append(found)
+    return found
+
+
+@pytest.fixture
+async def namespace(store: KubernetesStore) -> str:
+    made = await store.create(Namespace(metadata=ObjectMeta(generate_name="kubernetes-store-")))
+    return made.metadata.name
+
+
+@pytest.fixture
+async def misbehaving(opened: list[KubernetesStore]) -> AsyncIterator[Opener]:
+    """`await misbehaving(handler, patience_s=1)`: a store whose server is that function."""
+    runners: list[web.AppRunner] = []
+
+    async def start(handler: Handler, **options: Any) -> KubernetesStore:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", handler)
+        runner = web.AppRunner(application, shutdown_timeout=0.1)
+        runners.append(runner)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        store = KubernetesStore(Connection(name=entropy.name_suffix(), server=f"http://{host}:{port}"), **options)
+        opened.append(store)
+        return store
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()

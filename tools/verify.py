@@ -1,0 +1,155 @@
+"""`make check` and `make test`: which steps there are, which run side by side, and one line of totals in the end.
+
+All steps run even if one fails, so that one run shows everything there is to mend. Building the real servers takes
+minutes on a new machine: it goes on beside the linters and the tests that need no server.
+"""
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STEP_TIMEOUT_S = 3600
+FAST = "not slow and not etcd and not kubernetes and not netns and not deep"
+WORKERS = "2"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command; `live` shows its output while it runs and not only when it fails."""
+
+    name: str
+    arguments: Sequence[str]
+    live: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    passed: bool
+    output: str = ""
+
+
+def module(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", name, *arguments]
+
+
+FORMAT = Step("format", module("ruff", "format", "--check", "--quiet"))
+LINT = Step("lint", module("ruff", "check", "--quiet"))
+TYPES = Step("types", module("mypy", "--strict"))
+IMPORTS = Step("imports", [os.path.join(os.path.dirname(sys.executable), "lint-imports"), "--no-cache"])
+LINTERS = [FORMAT, LINT, IMPORTS, TYPES]
+BENCHMARKS = Step("benchmarks", module("bench", "--bench", "all", "--quick"), live=True)
+
+
+def pytest_step(name: str, markers: str, *, live: bool = False) -> Step:
+    return Step(name, module("pytest", "-q", "-n", WORKERS, "-m", markers), live=live)
+
+
+def say(message: str) -> None:
+    print(message, flush=True)
+
+
+async def run(step: Step) -> Result:
+    started = time.monotonic()
+    if step.live:
+        say(f"-- {step.name}")
+    process = await asyncio.create_subprocess_exec(
+        *step.arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    chunks: list[str] = []
+    try:
+        async with asyncio.timeout(STEP_TIMEOUT_S):
+            while chunk := (await process.stdout.read(65536)).decode(errors="replace"):
+                chunks.append(chunk)
+                if step.live:
+                    print(chunk, end="", flush=True)
+            await process.wait()
+    except TimeoutError:
+        chunks.append(f"\nit did not end within {STEP_TIMEOUT_S} s")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    output = "".join(chunks)
+    result = Result(step.name, process.returncode == 0, output)
+    if not result.passed and not step.live:
+        say(output.rstrip())
+    elapsed_s = time.monotonic() - started
+    say(f"-- {step.name}: {'ok' if result.passed else 'FAILED'} ({elapsed_s:.1f} s){last_line(output)}")
+    return result
+
+
+def last_line(output: str) -> str:
+    """The summary of pytest; other tools say nothing that is worth a line when they pass."""
+    found = re.findall(r"^=*\s*(\d+ (?:passed|failed|error).*?)(?: in [\d.]+s.*)$", output, re.MULTILINE)
+    return f": {found[-1]}" if found else ""
+
+
+async def run_in_order(steps: Sequence[Step]) -> list[Result]:
+    return [await run(step) for step in steps]
+
+
+async def check() -> list[Result]:
+    linters, fast = await asyncio.gather(run_in_order(LINTERS), run(pytest_step("fast tests", FAST)))
+    return [*linters, fast]
+
+
+async def test(deep: bool) -> list[Result]:
+    also = "" if deep else " and not deep"
+    build = await asyncio.create_subprocess_exec(*module("tools.servers", "build"))
+    try:
+        linters, local = await asyncio.gather(
+            run_in_order(LINTERS), run(pytest_step("tests without servers", f"not etcd and not kubernetes{also}"))
+        )
+        results = [*linters, local]
+        if build.returncode is None:
+            say("-- waiting for the build of the servers")
+        built = await asyncio.wait_for(build.wait(), STEP_TIMEOUT_S) == 0
+    finally:
+        if build.returncode is None:
+            build.terminate()
+            await build.wait()
+    results.append(Result("build of servers", built))
+    if built:
+        results.append(await run(pytest_step("tests with real servers", f"(etcd or kubernetes){also}", live=True)))
+    else:
+        say("-- build of servers: FAILED, see above; the tests with real servers did not run")
+    results.append(await run(BENCHMARKS))
+    return results
+
+
+def totals(results: Sequence[Result]) -> str:
+    counts: Counter[str] = Counter()
+    for result in results:
+        for number, word in re.findall(r"(\d+) (passed|failed|errors?|skipped|xfailed)", last_line(result.output)):
+            counts[word] += int(number)
+    return ", ".join(f"{number} {word}" for word, number in counts.items()) or "no tests"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.verify")
+    parser.add_argument("what", choices=["check", "test"])
+    parser.add_argument("--deep", action="store_true", help="with the long forms of the tests")
+    arguments = parser.parse_args()
+    if arguments.deep:
+        os.environ["QM_DEEP"] = "1"
+    started = time.monotonic()
+    results = asyncio.run(check() if arguments.what == "check" else test(arguments.deep))
+    failed = [result.name for result in results if not result.passed]
+    verdict = f"FAILED: {', '.join(failed)}" if failed else "ok"
+    say(f"{arguments.what} {verdict} | {totals(results)} | {time.monotonic() - started:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
