@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from quartermaster.resources import Condition, Namespace, ObjectMeta, StorageNode, StorageNodeSpec
+from quartermaster.resources import Condition, Namespace, ObjectMeta, StorageNode
 from quartermaster.resources.codec import from_document, to_document
+from quartermaster.resources.storage import StorageNodeSpec
 from quartermaster.stores import Event, Store, open_store
 from quartermaster.stores.kubernetes import KubernetesStore
 from quartermaster.support import entropy

@@ -10,7 +10,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.resources import ConfigMap, Lease, LeaseSpec, ObjectMeta
+from quartermaster.resources import ConfigMap, Lease, ObjectMeta
+from quartermaster.resources.kubernetes.core import LeaseSpec
 from quartermaster.stores import Fence, Store
 from quartermaster.support.errors import ConflictError, FencedError
 from tests.conformance.conftest import Home

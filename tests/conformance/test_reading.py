@@ -6,7 +6,8 @@ from contextlib import aclosing
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.resources import ObjectMeta, StorageNode, StorageNodeSpec
+from quartermaster.resources import ObjectMeta, StorageNode
+from quartermaster.resources.storage import StorageNodeSpec
 from quartermaster.stores import Event, Store
 from quartermaster.support.errors import ExpiredError, QuartermasterError
 from tests.conformance.conftest import Home

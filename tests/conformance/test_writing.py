@@ -8,10 +8,9 @@ from quartermaster.resources import (
     ConfigMap,
     ObjectMeta,
     StorageNode,
-    StorageNodeSpec,
-    StorageNodeStatus,
 )
 from quartermaster.resources.codec import to_document
+from quartermaster.resources.storage import StorageNodeSpec, StorageNodeStatus
 from quartermaster.stores import Store
 from quartermaster.support.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 

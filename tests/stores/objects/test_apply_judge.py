@@ -4,6 +4,7 @@ Compared are the whole document with its owners (times, order and spelling inclu
 resource has every kind of list and map that a structural schema can declare.
 """
 
+import asyncio
 import re
 import string
 from collections.abc import AsyncIterator
@@ -202,6 +203,20 @@ def sequences(draw: Any) -> list[Operation]:
     return draw(st.lists(operation, min_size=2, max_size=10))
 
 
+@st.composite
+def crowds(draw: Any) -> list[Operation]:
+    """More updaters than a document keeps apart, each with a field of its own."""
+    managers = draw(st.lists(st.sampled_from([f"m{letter}" for letter in string.ascii_lowercase]), min_size=11, max_size=15))
+    managers += draw(st.lists(st.sampled_from(["a", "ancient-changes", "zed", "ma"]), max_size=3))
+    body: dict[str, Any] = {"options": {}}
+    operations = []
+    for number, manager in enumerate(managers):
+        body = {"options": {**body["options"], f"k{number}": "1"}}
+        subresource = draw(st.sampled_from(["", "", "status"])) if number else ""
+        operations.append(Operation("update", manager, body, {}, subresource=subresource, managed="absent"))
+    return operations
+
+
 class Answer(msgspec.Struct):
     """What one side says: the document that is stored now, or who is in the way, or that it is refused."""
 
@@ -344,8 +359,12 @@ async def judge_at(server: KubernetesAccess) -> AsyncIterator[Judge]:
 def server(kubernetes_server: KubernetesAccess, tmp_path_factory: pytest.TempPathFactory) -> KubernetesAccess:
     path = tmp_path_factory.mktemp("judge") / "crd.json"
     path.write_bytes(msgspec.json.encode(CRD))
-    run(kubernetes_server.kubectl("apply", "--server-side", f"--filename={path}"))
-    run(kubernetes_server.kubectl("wait", "crd", CRD["metadata"]["name"], "--for=condition=Established"))
+
+    async def install() -> None:
+        await kubernetes_server.kubectl("apply", "--server-side", f"--filename={path}")
+        await kubernetes_server.kubectl("wait", "crd", f"{PLURAL}.{GROUP}", "--for=condition=Established")
+
+    asyncio.run(install())
     return kubernetes_server
 
 
@@ -375,3 +394,32 @@ async def compare_with_judge(server: KubernetesAccess, operations: list[Operatio
             assert document == judged.document
             assert spelled(document) == spelled(judged.document)
             live = judged.document
+
+
+RANDOM = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+
+
+@settings(max_examples=120, **RANDOM)
+@given(operations=sequences())
+async def test_random_operations_give_what_the_api_server_gives(
+    server: KubernetesAccess, operations: list[Operation]
+) -> None:
+    await compare_with_judge(server, operations)
+
+
+@settings(max_examples=8, **RANDOM)
+@given(operations=crowds())
+async def test_many_updaters_are_laid_together_as_the_api_server_does_it(
+    server: KubernetesAccess, operations: list[Operation]
+) -> None:
+    await compare_with_judge(server, operations)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+@settings(max_examples=4000, **RANDOM)
+@given(operations=sequences() | crowds())
+async def test_thousands_of_random_operations_give_what_the_api_server_gives(
+    server: KubernetesAccess, operations: list[Operation]
+) -> None:
+    await compare_with_judge(server, operations)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quartermaster.resources.codec import Document
 from quartermaster.resources.kind import Kind, kind_of
-from quartermaster.resources.kubernetes import Lease
+from quartermaster.resources import Lease
 from quartermaster.stores.base import Fence
 from quartermaster.stores.kv.base import KeyValue, Operation, Put, Remove
 from quartermaster.stores.objects.keys import held_key

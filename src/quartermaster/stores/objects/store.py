@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from quartermaster.resources.admission import fill_defaults, validate, validate_update
 from quartermaster.resources.codec import Document, decode_document, encode_document, from_document, to_document
 from quartermaster.resources.kind import Kind, find_version, kind_of
-from quartermaster.resources.kubernetes import Lease
+from quartermaster.resources import Lease
 from quartermaster.resources.model import Object
 from quartermaster.resources.schema import full_schema_of
 from quartermaster.stores.base import Event, Fence, Page, Propagation
