@@ -9,15 +9,17 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from quartermaster.engine.cache import Cache
-from quartermaster.resources.kubernetes import ConfigMap
+from quartermaster.resources.kind import kind_of
+from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import Key, Object, ObjectMeta
 from quartermaster.resources.storage import StorageNode, StorageNodeSpec
 from quartermaster.stores.objects import ObjectStore
+from quartermaster.stores.objects.keys import kind_prefix
 from quartermaster.support import entropy
 from quartermaster.support.errors import ExpiredError, StoreError, UnavailableError
 from quartermaster.testing.simulation import record
 
-from .invariants import COUNTERS, ORDER, Witness
+from .invariants import ORDER, Witness
 
 NAMESPACE = "default"
 COUNTER_NAMES = ("counter-a", "counter-b")
@@ -91,8 +93,10 @@ class Client:
 class CountingWatcher:
     """A mirror by hand: list, watch, resume, list again; and each revision must come once and in order."""
 
-    def __init__(self, store: ObjectStore, witness: Witness) -> None:
+    def __init__(self, store: ObjectStore, kind: type[Object], witness: Witness) -> None:
         self._store = store
+        self._kind = kind
+        self._prefix = kind_prefix(kind_of(kind))
         self._witness = witness
         self._seen = ""
         self._mirror: dict[Key, str] = {}
@@ -104,7 +108,7 @@ class CountingWatcher:
         while True:
             try:
                 if not self._seen:
-                    page = await self._store.list(ConfigMap, NAMESPACE)
+                    page = await self._store.list(self._kind, NAMESPACE)
                     self._mirror = {obj.key: obj.metadata.resource_version for obj in page.items}
                     self._seen = page.revision
                 await self._watch()
@@ -116,9 +120,9 @@ class CountingWatcher:
                 await asyncio.sleep(0.5)
 
     async def _watch(self) -> None:
-        async with contextlib.aclosing(self._store.watch(ConfigMap, NAMESPACE, since=self._seen)) as events:
+        async with contextlib.aclosing(self._store.watch(self._kind, NAMESPACE, since=self._seen)) as events:
             async for event in events:
-                expected = self._witness.expected_after(COUNTERS, int(self._seen))
+                expected = self._witness.expected_after(self._prefix, int(self._seen))
                 came = int(event.revision)
                 right = came == expected if event.object is not None else expected is None or expected > came
                 if not right:

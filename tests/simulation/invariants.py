@@ -10,7 +10,11 @@ from bisect import bisect_right
 
 from quartermaster.engine.election import Leadership
 from quartermaster.resources.codec import Document, decode_document
+from quartermaster.resources.kind import kind_of
+from quartermaster.resources.kubernetes.core import ConfigMap, Lease
+from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.kv.memory import MemoryKeyValue
+from quartermaster.stores.objects.keys import held_key, kind_prefix
 from quartermaster.testing.simulation import Process, SeededFaults, record
 from quartermaster.testing.simulation.allocator import EPOCH
 from quartermaster.testing.simulation.process import PROCESS
@@ -25,9 +29,9 @@ NO_LEAK = "nothing is left over in the world"
 CONVERGES = "everything converges after the faults stop"
 FAILOVER = "the next leader leads within the lease and one retry"
 
-NODES = "/objects/coreos.com/storagenodes/"
-COUNTERS = "/objects/core/configmaps/"
-HELD = "/held/default/-/leader"
+NODES = kind_prefix(kind_of(StorageNode))
+COUNTERS = kind_prefix(kind_of(ConfigMap))
+HELD = held_key(kind_of(Lease), "default", "leader")
 
 
 class ViolationError(AssertionError):

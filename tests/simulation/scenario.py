@@ -9,18 +9,16 @@ import asyncio
 
 import msgspec
 
-from quartermaster.engine.cache import Cache, Caches
+from quartermaster.engine.cache import Cache
 from quartermaster.engine.controller import Controller, Scope
-from quartermaster.engine.election import Election, Leadership
-from quartermaster.engine.events import EventRecorder
-from quartermaster.engine.fenced import FencedStore
+from quartermaster.engine.election import Election
 from quartermaster.engine.metrics import Metrics
-from quartermaster.resources.kubernetes import ConfigMap
-from quartermaster.resources.model import ObjectMeta
+from quartermaster.engine.runtime import Runtime
+from quartermaster.resources.kubernetes.core import ConfigMap
+from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.storage import StorageNode, StorageNodeSpec
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
-from quartermaster.support.errors import FencedError
 from quartermaster.support.tasks import TaskGroup
 from quartermaster.testing.simulation import ROUGH, Chaos, SeededFaults, record
 from quartermaster.testing.simulation.allocator import Allocator, intent_of
@@ -34,9 +32,11 @@ LEASE_S = 7
 RETRY_S = 2.0
 LEADERS = ("leader-0", "leader-1")
 CLIENTS = tuple(f"client-{number}" for number in range(10))
-COUNTING_WATCHERS = CLIENTS[:2]
+# Some clients keep mirrors: by hand, checking every revision, or with the engine's cache.
+COUNTING_WATCHERS: dict[str, type[Object]] = {CLIENTS[0]: ConfigMap, CLIENTS[1]: StorageNode}
 CACHES = CLIENTS[2:4]
-PROCESS_FAULTS = 10
+PROCESS_FAULTS = 8
+LEAST_STEPS = 1_000
 MEAN_FAULT_GAP_S = 4.0
 MEAN_ACTION_GAP_S = 5.0
 PATIENCE_S = 120.0
@@ -60,6 +60,7 @@ class Scenario:
         self.world = SimulatedWorld(self.witness)
         self.chaos = Chaos(self.kv, self.faults, longest_s=2 * LEASE_S)
         self.ledger = Ledger()
+        self.metrics = Metrics()
         self.mirrors: dict[str, Mirror] = {}
         self.enough = asyncio.Event()
         self.terms = 0
@@ -75,7 +76,7 @@ class Scenario:
         for name in CLIENTS:
             self.chaos.start(name, lambda name=name: self._client(name))
         self.faults.rates = ROUGH
-        await self.chaos.torment(faults=PROCESS_FAULTS, mean_gap_s=MEAN_FAULT_GAP_S)
+        await self.chaos.torment(faults=PROCESS_FAULTS, mean_gap_s=MEAN_FAULT_GAP_S, least_steps=LEAST_STEPS)
         self.witness.raise_violation()
         record("calm")
         self.enough.set()
@@ -93,50 +94,40 @@ class Scenario:
     async def _candidate(self, name: str) -> None:
         self._incarnations += 1
         store = ObjectStore(self.kv, manager=name)
-        identity = f"{name}-{self._incarnations}"
-        while True:
-            election = Election(
-                store, name="leader", namespace=NAMESPACE, identity=identity, lease_s=LEASE_S, retry_s=RETRY_S
-            )
-            try:
-                async with election.leading() as leadership:
-                    await self._lead(store, leadership)
-            except FencedError:
-                record("deposed", identity)
+        election = Election(
+            store,
+            name="leader",
+            namespace=NAMESPACE,
+            identity=f"{name}-{self._incarnations}",
+            lease_s=LEASE_S,
+            retry_s=RETRY_S,
+            metrics=self.metrics,
+        )
+        runtime = Runtime(store, election=election, metrics=self.metrics)
+        runtime.add(Controller("allocator", StorageNode, lambda scope: self._begin_term(runtime, scope)))
+        await runtime.run()
 
-    async def _lead(self, store: ObjectStore, leadership: Leadership) -> None:
-        epoch = leadership.fence.epoch
-        self.terms += 1
-        self.term_began = asyncio.get_running_loop().time()
+    def _begin_term(self, runtime: Runtime, scope: Scope) -> Allocator:
         process = PROCESS.get()
         assert process is not None
-        self.witness.leaderships[process] = leadership
-        record("leads", leadership.fence.holder, epoch)
-        fenced, metrics = FencedStore(store, leadership), Metrics()
-        caches = Caches(fenced, metrics=metrics)
-        controller = Controller("allocator", StorageNode, lambda scope: Allocator(scope.store, self.world, epoch))
-        async with TaskGroup() as group:
-            caches.start_with(lambda cache: group.start(cache.run()) and None)
-            scope = Scope(
-                store=fenced,
-                caches=caches,
-                events=EventRecorder(fenced, "allocator"),
-                metrics=metrics,
-                stopping=asyncio.Event(),
-                fence=leadership.fence,
-            )
-            await controller.run(scope)
+        assert runtime.leadership is not None
+        self.witness.leaderships[process] = runtime.leadership
+        self.terms += 1
+        self.term_began = asyncio.get_running_loop().time()
+        fence = runtime.leadership.fence
+        record("leads", fence.holder, fence.epoch)
+        return Allocator(scope.store, self.world, fence.epoch)
 
     async def _client(self, name: str) -> None:
         store = ObjectStore(self.kv, manager=name)
         async with TaskGroup() as group:
             group.start(Client(name, store, self.witness, self.ledger).work(MEAN_ACTION_GAP_S, self.enough))
             if name in COUNTING_WATCHERS:
-                watcher = CountingWatcher(store, self.witness)
+                watcher = CountingWatcher(store, COUNTING_WATCHERS[name], self.witness)
                 self.mirrors[name] = watcher.content
                 group.start(watcher.run())
             if name in CACHES:
-                cache = Cache(store, StorageNode, NAMESPACE)
+                cache = Cache(store, StorageNode, NAMESPACE, metrics=self.metrics)
                 self.mirrors[name] = cache_content(cache)
                 group.start(cache.run())
 
@@ -164,7 +155,7 @@ class Scenario:
             return CONVERGES, "a node says that it has what it has not"
         counters = (await store.list(ConfigMap, NAMESPACE)).items
         for name, mirror in self.mirrors.items():
-            truth = counters if name in COUNTING_WATCHERS else nodes
+            truth = counters if COUNTING_WATCHERS.get(name) is ConfigMap else nodes
             if mirror() != {obj.key: obj.metadata.resource_version for obj in truth}:
                 return MIRROR, f"that of {name} is not"
         return None

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from .batch import ROOT, Batch
-from .invariants import CONVERGES, FENCED, MIRROR, NO_LOST_UPDATE, ONE_EFFECT, ONE_LEADER, ORDER
+from .invariants import CONVERGES, FENCED, MIRROR, NO_LEAK, NO_LOST_UPDATE, ONE_EFFECT, ONE_LEADER, ORDER
 from .test_scenario import SEEDS
 
 MUTANTS = Path(__file__).parent / "mutants"
 CAUGHT_BY = {
     "no-fence": [FENCED],
-    "no-compare-and-swap": [NO_LOST_UPDATE],
+    "no-compare-and-swap": [NO_LOST_UPDATE, ONE_LEADER],
     "dropped-event": [ORDER, MIRROR, CONVERGES],
     "renewal-error-ignored": [ONE_LEADER],
-    "intent-not-persisted": [ONE_EFFECT],
+    "intent-not-persisted": [ONE_EFFECT, NO_LEAK],
 }
 
 

@@ -31,7 +31,7 @@ from quartermaster.engine.ownership import (
 from quartermaster.engine.queue import DEFAULT_BOUND, WorkQueue, queue_meters
 from quartermaster.engine.workers import DONE, Result, Workers
 from quartermaster.resources.kind import all_kinds, kind_of
-from quartermaster.resources.kubernetes import Event
+from quartermaster.resources.kubernetes.core import Event
 from quartermaster.resources.model import Key, Object
 from quartermaster.stores.base import Store
 from quartermaster.support.errors import ConflictError

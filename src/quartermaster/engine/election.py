@@ -21,7 +21,7 @@ import msgspec
 
 from quartermaster.engine.cache import Cache
 from quartermaster.engine.metrics import LEADER, SILENT, Metrics
-from quartermaster.resources.kubernetes import Lease, LeaseSpec
+from quartermaster.resources.kubernetes.core import Lease, LeaseSpec
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.base import Fence, Store
 from quartermaster.stores.modify import modify
@@ -119,17 +119,21 @@ class Election:
         cache.subscribe(lambda _old, _new: wake.set())
         async with TaskGroup() as group:
             watching = group.start(cache.run(), name=f"watch-{self._name}")
-            while True:
-                won = await self._attempt()
-                if won is not None:
-                    watching.cancel()
-                    return won
-                try:
-                    async with asyncio.timeout(self._pause_s()):
-                        await wake.wait()
-                except TimeoutError:
-                    pass
-                wake.clear()
+            won = await self._stand(wake)
+            watching.cancel()
+        return won
+
+    async def _stand(self, wake: asyncio.Event) -> tuple[Lease, Leadership]:
+        while True:
+            won = await self._attempt()
+            if won is not None:
+                return won
+            try:
+                async with asyncio.timeout(self._pause_s()):
+                    await wake.wait()
+            except TimeoutError:
+                pass
+            wake.clear()
 
     def _pause_s(self) -> float:
         """Until the next attempt: one retry, or exactly until the lease that we watch runs out."""

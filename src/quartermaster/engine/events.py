@@ -18,7 +18,7 @@ import msgspec
 from quartermaster.engine.metrics import EVENTS_DROPPED, SILENT, Metrics
 from quartermaster.engine.rates import TokenBucket
 from quartermaster.resources.kind import kind_of
-from quartermaster.resources.kubernetes import Event, EventSource, ObjectReference
+from quartermaster.resources.kubernetes.core import Event, EventSource, ObjectReference
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.stores.base import Store
 from quartermaster.support import clock, entropy

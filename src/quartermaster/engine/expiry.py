@@ -15,7 +15,7 @@ from quartermaster.engine.metrics import COLLECTED
 from quartermaster.engine.ownership import PAGE_SIZE
 from quartermaster.engine.rates import TokenBucket
 from quartermaster.engine.waiting import first_of
-from quartermaster.resources.kubernetes import Event
+from quartermaster.resources.kubernetes.core import Event
 from quartermaster.stores.base import Store
 from quartermaster.support import clock
 from quartermaster.support.errors import ConflictError, FencedError, NotFoundError, StoreError

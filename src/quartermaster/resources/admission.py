@@ -54,9 +54,7 @@ def validate(document: Document, *, unknown_ok: bool = False) -> list[Problem]:
         return [cls]
     if not checker_of(cls, unknown_ok)(document):
         return _all_problems(cls, document, unknown_ok)
-    problems = _metadata_problems(document["metadata"], kind_of(cls)) if "metadata" in document else [_NO_METADATA]
-    if problems:
-        return problems + _rule_problems(rules_of(cls), document, problems)
+    problems = list(_metadata_problems(document.get("metadata", {}), kind_of(cls)))
     for rule in rules_of(cls):
         problems.extend(rule(document))
     return problems
@@ -125,48 +123,51 @@ def _kind_is_missing(document: Document) -> str:
 
 def _all_problems(cls: type[Object], document: Document, unknown_ok: bool) -> list[Problem]:
     found = list(explain(document, full_schema_of(cls), unknown_ok=unknown_ok))
-    metadata = document.get("metadata", {})
-    if isinstance(metadata, dict):
-        found += [p for p in _lenient(_metadata_problems, metadata, kind_of(cls)) if not _covered(p, found)]
-    return found + _rule_problems(rules_of(cls), document, found)
+    usable = _without(document, "", {problem.path for problem in found})
+    checks: list[Rule] = [lambda usable: _metadata_problems(usable.get("metadata", {}), kind_of(cls)), *rules_of(cls)]
+    further = [problem for check in checks for problem in _as_far_as_possible(check, usable)]
+    return found + [p for p in further if not any(lies_in(p.path, other.path) for other in found)]
 
 
-def _rule_problems(rules: Iterable[Rule], document: Document, found: list[Problem]) -> list[Problem]:
-    """Rules expect right types; where these are wrong, a rule that trips over them has nothing to add."""
-    return [p for rule in rules for p in _lenient(rule, document) if not _covered(p, found)]
+def _without(value: Any, path: str, wrong: set[str]) -> Any:
+    """The value without what is wrong in it, a list with something wrong in it altogether: positions must not shift."""
+    if isinstance(value, dict):
+        kept = ((name, join(path, str(name))) for name in value)
+        whole = {name: _without(value[name], here, wrong) for name, here in kept if here not in wrong}
+        return {name: child for name, child in whole.items() if child is not None}
+    if isinstance(value, list):
+        if any(join(path, position) in wrong for position in range(len(value))):
+            return None
+        return [_without(child, join(path, position), wrong) for position, child in enumerate(value)]
+    return value
 
 
-def _lenient(function: Any, *arguments: Any) -> list[Problem]:
+def _as_far_as_possible(check: Rule, document: Document) -> list[Problem]:
+    """A rule expects what the schema promises; one that trips over what is missing has nothing more to say."""
     problems: list[Problem] = []
     try:
-        problems.extend(function(*arguments))
-    except (KeyError, TypeError, AttributeError, ValueError, InvalidError):
+        problems.extend(check(document))
+    except (KeyError, TypeError, AttributeError):
         return problems
     return problems
 
 
-def _covered(problem: Problem, found: list[Problem]) -> bool:
-    return any(lies_in(problem.path, other.path) for other in found)
-
-
-def _metadata_problems(metadata: Document, info: Kind) -> list[Problem]:
-    problems = list(_name_problems(metadata, info))
+def _metadata_problems(metadata: Document, info: Kind) -> Iterator[Problem]:
+    yield from _name_problems(metadata, info)
     for key, value in metadata.get("labels", {}).items():
         if wrong := check_qualified_name(key):
-            problems.append(Problem(join("metadata.labels", key), f"the key of a label {wrong}"))
+            yield Problem(join("metadata.labels", key), f"the key of a label {wrong}")
         if wrong := check_label_value(value):
-            problems.append(Problem(join("metadata.labels", key), f'the value of a label {wrong}; is "{value}"'))
-    annotations = metadata.get("annotations")
-    if annotations:
+            yield Problem(join("metadata.labels", key), f'the value of a label {wrong}; is "{value}"')
+    if annotations := metadata.get("annotations"):
         for key in annotations:
             if wrong := check_qualified_name(key.lower()):
-                problems.append(Problem(join("metadata.annotations", key), f"the key of an annotation {wrong}"))
+                yield Problem(join("metadata.annotations", key), f"the key of an annotation {wrong}")
         if wrong := check_annotations_size(annotations):
-            problems.append(Problem("metadata.annotations", wrong))
+            yield Problem("metadata.annotations", wrong)
     for position, name in enumerate(metadata.get("finalizers", ())):
         if wrong := check_qualified_name(name):
-            problems.append(Problem(f"metadata.finalizers[{position}]", wrong))
-    return problems
+            yield Problem(f"metadata.finalizers[{position}]", wrong)
 
 
 def _name_problems(metadata: Document, info: Kind) -> Iterator[Problem]:

@@ -28,6 +28,8 @@ from quartermaster.resources.schema import (
 
 _Check = Callable[[Any], bool]
 _INT64 = 2**63
+# By the identity of the schema, which lives as long as the program; kinds share the one of metadata.
+_STRUCTS: dict[tuple[int, bool], Any] = {}
 
 
 def is_ip(text: str) -> bool:
@@ -68,25 +70,31 @@ def python_pattern(pattern: str) -> str:
 def _type_of(schema: Schema, unknown_ok: bool, name: str) -> Any:
     if schema.get(INT_OR_STRING):
         text = Annotated[str, Meta(pattern=python_pattern(schema["pattern"]))] if "pattern" in schema else str
-        number = {"type": "number"} in schema.get("anyOf", ())
-        return text | int | float if number else text | int  # type: ignore[operator]
-    kind = schema.get("type")
-    if kind == "object":
-        if "properties" in schema:
-            return _struct_of(schema, unknown_ok, name)
-        values = schema.get("additionalProperties")
-        return dict[str, _type_of(values, unknown_ok, name)] if values else dict[str, Any]  # type: ignore[misc]
-    if kind == "array":
+        return text | int | float if {"type": "number"} in schema["anyOf"] else text | int
+    match schema.get("type"):
+        case "object" | "array":
+            return _container_type(schema, unknown_ok, name)
+        case "string":
+            return _text_type(schema)
+        case "integer":
+            return Annotated[int, Meta(ge=schema.get("minimum", -_INT64), le=schema.get("maximum", _INT64 - 1))]
+        case "number":
+            return Annotated[float, Meta(ge=schema.get("minimum"), le=schema.get("maximum"))]
+    return bool if schema.get("type") == "boolean" else Any
+
+
+def _container_type(schema: Schema, unknown_ok: bool, name: str) -> Any:
+    if "items" in schema:
         item = _type_of(schema["items"], unknown_ok, name)
         limit = schema.get("maxItems")
         return Annotated[list[item], Meta(max_length=limit)] if limit else list[item]  # type: ignore[valid-type]
-    if kind == "string":
-        return _text_type(schema)
-    if kind == "integer":
-        return Annotated[int, Meta(ge=schema.get("minimum", -_INT64), le=schema.get("maximum", _INT64 - 1))]
-    if kind == "number":
-        return Annotated[float, Meta(ge=schema.get("minimum"), le=schema.get("maximum"))]
-    return bool if kind == "boolean" else Any
+    if "properties" in schema:
+        key = (id(schema), unknown_ok)
+        if key not in _STRUCTS:
+            _STRUCTS[key] = _struct_of(schema, unknown_ok, name)
+        return _STRUCTS[key]
+    values = schema.get("additionalProperties")
+    return dict[str, _type_of(values, unknown_ok, name)] if values else dict[str, Any]  # type: ignore[misc]
 
 
 def _text_type(schema: Schema) -> Any:

@@ -175,21 +175,20 @@ CEL_SENTENCES = {"isIP(self)": "must be an IP address"}
 
 
 def _plain(info: inspect.Type, extra: dict[str, Any]) -> Schema:
-    if extra.get("quantity"):
+    if extra.get("quantity") or extra.get("int_or_string"):
         types = ("integer", "number", "string") if extra.get("fraction") else ("integer", "string")
-        return {"anyOf": [{"type": name} for name in types], INT_OR_STRING: True, "pattern": QUANTITY_PATTERN}
-    if extra.get("int_or_string"):
-        return {"anyOf": [{"type": "integer"}, {"type": "string"}], INT_OR_STRING: True}
+        schema: Schema = {"anyOf": [{"type": name} for name in types], INT_OR_STRING: True}
+        return {**schema, "pattern": QUANTITY_PATTERN} if extra.get("quantity") else schema
     if scalar := _SCALARS.get(type(info)):
         return dict(scalar)
-    if isinstance(info, inspect.StructType):
-        return _object_schema(info.cls)
-    if isinstance(info, inspect.VarTupleType | inspect.ListType):
-        return {"type": "array", "items": _schema(info.item_type)}
-    if isinstance(info, inspect.DictType):
-        if isinstance(info.value_type, inspect.AnyType):
-            return {"type": "object", OPEN: True}
-        return {"type": "object", "additionalProperties": _schema(info.value_type)}
-    if isinstance(info, inspect.AnyType):
-        return {OPEN: True}
+    match info:
+        case inspect.StructType():
+            return _object_schema(info.cls)
+        case inspect.VarTupleType() | inspect.ListType():
+            return {"type": "array", "items": _schema(info.item_type)}
+        case inspect.DictType():
+            free = isinstance(info.value_type, inspect.AnyType)
+            return {"type": "object", **({OPEN: True} if free else {"additionalProperties": _schema(info.value_type)})}
+        case inspect.AnyType():
+            return {OPEN: True}
     raise TypeError(f"cannot make a schema of {info}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -50,11 +50,12 @@ def explain(value: Any, schema: Schema, path: str = "", *, unknown_ok: bool = Fa
         yield from _explain_number(value, schema, path)
 
 
-def nearest(name: str, known: Any) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that is most like this one, "" if none is."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    known = list(known)
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if found:
-        return str(found[0])
+        return found[0]
     folded = {re.sub(r"[-_]", "", k).lower(): k for k in known}
     return folded.get(re.sub(r"[-_]", "", name).lower(), "")
 
@@ -74,7 +75,7 @@ def _is(value: Any, kind: str) -> bool:
     return isinstance(value, dict)
 
 
-def _explain_object(value: dict[str, Any], schema: Schema, path: str, unknown_ok: bool) -> Iterator[Problem]:
+def _explain_object(value: dict[Any, Any], schema: Schema, path: str, unknown_ok: bool) -> Iterator[Problem]:
     properties: dict[str, Schema] = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
@@ -180,26 +181,25 @@ def _wrong_type(value: Any, schema: Schema, path: str) -> Problem:
         wanted = f"a list of {items}"
     if kind == "object" and schema.get("additionalProperties", {}).get("type") == "string":
         wanted = "a map of text"
-    return Problem(path, f"must be {wanted}, is {_words(value)}", _fix_of_type(value, schema, path))
+    return Problem(path, f"must be {wanted}, is {_words(value)}", _fix_of_type(value, schema))
 
 
-def _fix_of_type(value: Any, schema: Schema, path: str) -> str:
-    kind = schema["type"]
+def _fix_of_type(value: Any, schema: Schema) -> str:
     if value is None:
         return "give it a value, or leave the field out"
-    if kind == "array" and _is(value, schema["items"].get("type", "object")) and not isinstance(value, dict):
-        return f"write [{_short(str(value))}]"
-    if kind == "string" and isinstance(value, bool):
-        return f'put it in quotes: "{str(value).lower()}"'
-    if kind == "string" and isinstance(value, int | float):
-        return f'put it in quotes: "{value}"'
-    if kind in ("integer", "number") and isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):
-        return f"remove the quotes: {value}"
-    if kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false", "yes", "no"):
-        return f"write {'true' if value.lower() in ('true', 'yes') else 'false'} without quotes"
-    if kind == "object" and isinstance(value, str) and (match := re.match(r"([\w.-]+):(\S+)", value)):
-        return f"put a space after the colon: {match[1]}: {match[2]}"
-    return _example(schema)
+    fix = ""
+    match schema["type"]:
+        case "array" if not isinstance(value, dict) and _is(value, schema["items"].get("type", "object")):
+            fix = f"write [{_short(str(value))}]"
+        case "string" if isinstance(value, bool | int | float):
+            fix = f'put it in quotes: "{str(value).lower()}"'
+        case "integer" | "number" if isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):
+            fix = f"remove the quotes: {value}"
+        case "boolean" if isinstance(value, str) and value.lower() in ("true", "false", "yes", "no"):
+            fix = f"write {'true' if value.lower() in ('true', 'yes') else 'false'} without quotes"
+        case "object" if isinstance(value, str) and (match := re.match(r"([\w.-]+):(\S+)", value)):
+            fix = f"put a space after the colon: {match[1]}: {match[2]}"
+    return fix or _example(schema)
 
 
 def _example(schema: Schema) -> str:

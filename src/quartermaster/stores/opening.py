@@ -40,10 +40,10 @@ async def open_store(url: str, *, manager: str = "quartermaster") -> Store:
             raise UsageError("cannot open the embedded store: no path is given", hint="sqlite:PATH")
         return ObjectStore(await SqliteKeyValue.open(Path(rest).expanduser()), manager=manager)
     try:
-        from quartermaster.stores.kv.etcd import EtcdKeyValue
+        from quartermaster.stores.kv.etcd import connect
     except ImportError as error:
         raise _missing_extra(url, "etcd") from error
-    return ObjectStore(await EtcdKeyValue.open(url), manager=manager)
+    return ObjectStore(connect(url), manager=manager)
 
 
 async def _open_kubernetes(context: str, manager: str) -> Store:

@@ -49,10 +49,13 @@ class Problem:
     message: str
     fix: str = ""
     line: int = 0
+    source: str = ""  # the file
 
     def __str__(self) -> str:
-        where = f"line {self.line}: {self.path}" if self.line else self.path
-        return f"{where}: {self.message}" + (f" ({self.fix})" if self.fix else "")
+        line = f"line {self.line}" if self.line and not self.source else str(self.line or "")
+        place = ":".join(filter(None, (self.source, line)))
+        where = "".join(f"{part}: " for part in (place, self.path) if part)
+        return f"{where}{self.message}" + (f" ({self.fix})" if self.fix else "")
 
 
 class InvalidError(QuartermasterError):

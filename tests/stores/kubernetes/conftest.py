@@ -12,9 +12,10 @@ from quartermaster.resources.kubernetes.core import ConfigMap, Namespace
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.kubernetes import Connection, KubernetesStore
 from quartermaster.support import entropy
-from quartermaster.testing.servers import KubernetesAccess
+from quartermaster.testing.servers import KubernetesAccess, KubernetesServer
 
 Opener = Callable[..., Awaitable[KubernetesStore]]
+ServerFactory = Callable[..., Awaitable[KubernetesServer]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

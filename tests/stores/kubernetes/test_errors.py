@@ -50,7 +50,11 @@ def test_what_is_not_there_is_told_from_what_the_server_does_not_know() -> None:
 
 def test_a_conflict_of_an_apply_names_managers_and_fields() -> None:
     causes = [
-        {"reason": "FieldManagerConflict", "message": 'conflict with "kubectl" using example.com/v1', "field": ".spec.b"},
+        {
+            "reason": "FieldManagerConflict",
+            "message": 'conflict with "kubectl" using example.com/v1',
+            "field": ".spec.b",
+        },
         {
             "reason": "FieldManagerConflict",
             "message": 'conflict with "agent" with subresource "status" using example.com/v1 at 2026-01-01T00:00:00Z',

@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from tests.stores.kubernetes.conftest import kubeconfig_content
 
 from quartermaster.stores.kubernetes.connection import Connection, Material, in_cluster_connection, runs_in_cluster
 from quartermaster.stores.kubernetes.kubeconfig import connection_of, kubeconfig_paths, read_kubeconfig
 from quartermaster.support.errors import UsageError
-from tests.stores.kubernetes.conftest import kubeconfig_content
 
 SERVER = "https://api.example.com:6443"
 
 
-def connection(tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None, **context: str) -> Connection:
+def connection(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None, **context: str
+) -> Connection:
     path = tmp_path / "config"
     path.write_bytes(kubeconfig_content(user, {"server": SERVER, **(cluster or {})}, **context))
     return connection_of(read_kubeconfig([path]), environment={})

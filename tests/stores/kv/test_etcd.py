@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
+import grpc
 import pytest
 
 from quartermaster.stores.kv.base import Compare, Put, Remove
 from quartermaster.stores.kv.etcd import EtcdKeyValue, Settings, connect
+from quartermaster.stores.kv.etcd.failures import Failure, Verdict, judge
 from quartermaster.stores.kv.etcd.settings import parse
 from quartermaster.support import entropy
 from quartermaster.support.errors import (
@@ -94,6 +96,30 @@ def test_generated_messages_run_on_every_supported_runtime() -> None:
 
     assert rpc_pb2.__file__ is not None
     assert "runtime_version" not in Path(rpc_pb2.__file__).read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "verdict"),
+    [
+        ("UNAVAILABLE", "failed to connect to all addresses; last error: connection refused", Verdict.ELSEWHERE),
+        ("UNAVAILABLE", "etcdserver: no leader", Verdict.ELSEWHERE),
+        ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", Verdict.ELSEWHERE),
+        ("UNAVAILABLE", "etcdserver: request timed out, possibly due to previous leader failure", Verdict.DOUBT),
+        ("UNAVAILABLE", "etcdserver: leader changed", Verdict.DOUBT),
+        ("UNAVAILABLE", "Socket closed", Verdict.DOUBT),
+        ("DEADLINE_EXCEEDED", "Deadline Exceeded", Verdict.DOUBT),
+        ("INTERNAL", "Received RST_STREAM with error code 2", Verdict.DOUBT),
+        ("UNIMPLEMENTED", "Received http2 header with status: 404", Verdict.DOUBT),
+        ("UNAUTHENTICATED", "etcdserver: invalid auth token", Verdict.TOKEN),
+        ("INVALID_ARGUMENT", "etcdserver: revision of auth store is old", Verdict.TOKEN),
+        ("PERMISSION_DENIED", "etcdserver: permission denied", Verdict.FINAL),
+        ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", Verdict.FINAL),
+        ("UNKNOWN", "rpc error: code = PermissionDenied desc = etcdserver: permission denied", Verdict.FINAL),
+        ("DATA_LOSS", "etcdserver: corrupt cluster", Verdict.FINAL),
+    ],
+)
+def test_a_failure_is_repeated_only_where_that_helps(code: str, text: str, verdict: Verdict) -> None:
+    assert judge(Failure(text, grpc.StatusCode[code])) is verdict
 
 
 async def test_keys_lie_under_the_prefix(etcd_servers: EtcdAccess, kv: EtcdKeyValue) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -164,6 +164,7 @@ async def test_a_watch_outlives_every_member_in_turn(etcd_throwaway: Throwaway, 
     async def follow() -> None:
         async with aclosing(store.watch("/mark/", "/mark0", after=start)) as watch:
             async for batch in watch:
+                assert not live or batch.revision > live[-1][0]
                 live.append((batch.revision, [change.key for change in batch.changes]))
 
     following = asyncio.ensure_future(follow())
@@ -182,10 +183,69 @@ async def test_a_watch_outlives_every_member_in_turn(etcd_throwaway: Throwaway, 
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
-    revisions = [revision for revision, _ in live]
-    assert revisions == sorted(set(revisions))
     assert [(revision, keys) for revision, keys in live if keys] == made
     await store.close()
+
+
+class Proxy:
+    """Stands between a client and etcd, and can keep the answers to itself."""
+
+    def __init__(self, target: str) -> None:
+        self.muted = False
+        self._host, _, self._port = target.rpartition(":")
+        self._server: asyncio.Server | None = None
+        self._connections: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
+
+    async def start(self) -> str:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        return f"{host}:{port}"
+
+    def break_connections(self) -> None:
+        for writers in self._connections:
+            for writer in writers:
+                writer.transport.abort()
+        self._connections.clear()
+
+    def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.break_connections()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        self._connections.append((writer, far_writer))
+        await asyncio.gather(
+            self._forward(reader, far_writer, answers=False), self._forward(far_reader, writer, answers=True)
+        )
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if not (answers and self.muted):
+                    writer.write(data)
+        writer.transport.abort()
+
+
+async def test_a_transaction_whose_answer_was_lost_says_that_it_was_repeated(etcd_throwaway: Throwaway) -> None:
+    etcd = await etcd_throwaway(size=1)
+    direct = connect(Settings(endpoints=addresses(etcd)))
+    proxy = Proxy(*addresses(etcd))
+    store = connect(Settings(endpoints=(await proxy.start(),)))
+    assert not (await store.transact([Compare("/a", modified=1)], [])).repeated
+    proxy.muted = True
+    writing = asyncio.ensure_future(store.transact([Compare("/a", modified=0)], [Put("/a", b"mine")]))
+    async with asyncio.timeout(10):
+        while (written := await direct.get("/a")) is None:
+            await asyncio.sleep(0.01)
+    proxy.muted = False
+    proxy.break_connections()
+    outcome = await writing
+    assert (outcome.succeeded, outcome.repeated) == (False, True)
+    assert outcome.current == {"/a": written}
+    await store.close()
+    await direct.close()
+    proxy.close()
 
 
 class Island:
@@ -236,6 +296,8 @@ class Island:
 
     async def remove(self) -> None:
         await self.member.kill()
+        # Sockets that still say goodbye keep a deleted namespace, and with it the link, for a while.
+        await self.run("ip", "link", "delete", self.link)
         await self.run("ip", "netns", "delete", self.name)
 
 

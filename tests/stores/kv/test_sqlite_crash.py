@@ -126,10 +126,10 @@ def test_the_log_is_synced_before_each_acknowledgement(tmp_path: Path) -> None:
     assert shutil.which("strace"), "strace is missing: apt-get install strace"
     trace = tmp_path / "trace"
     count = 20
-    watched = "trace=pwrite64,write,fsync,fdatasync"
+    strace = ["strace", "-f", "-y", "-e", "trace=pwrite64,write,fsync,fdatasync", "-o", str(trace)]
+    program = [sys.executable, str(PROGRAM), "write-alone", str(tmp_path / "store.db"), str(count)]
     subprocess.run(
-        ["strace", "-f", "-y", "-e", watched, "-o", str(trace), sys.executable, str(PROGRAM)]
-        + ["write-alone", str(tmp_path / "store.db"), str(count)],
+        [*strace, *program],
         check=True,
         timeout=60,
         stdout=subprocess.DEVNULL,

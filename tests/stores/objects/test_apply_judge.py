@@ -206,7 +206,8 @@ def sequences(draw: Any) -> list[Operation]:
 @st.composite
 def crowds(draw: Any) -> list[Operation]:
     """More updaters than a document keeps apart, each with a field of its own."""
-    managers = draw(st.lists(st.sampled_from([f"m{letter}" for letter in string.ascii_lowercase]), min_size=11, max_size=15))
+    names = st.sampled_from([f"m{letter}" for letter in string.ascii_lowercase])
+    managers = draw(st.lists(names, min_size=11, max_size=15, unique=True))
     managers += draw(st.lists(st.sampled_from(["a", "ancient-changes", "zed", "ma"]), max_size=3))
     body: dict[str, Any] = {"options": {}}
     operations = []

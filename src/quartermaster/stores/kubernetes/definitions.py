@@ -1,4 +1,4 @@
-"""Puts the CustomResourceDefinitions of our own kinds where they are missing, and waits until the server serves them."""
+"""Puts the CustomResourceDefinitions of our own kinds where they are missing, and waits until they are served."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 
 from quartermaster.resources.codec import encode_document
-from quartermaster.resources.crd import crd_of
-from quartermaster.resources.kind import all_kinds, kind_of
+from quartermaster.resources.crd import crd_of, own_kinds
+from quartermaster.resources.kind import kind_of
 from quartermaster.resources.model import Object
 from quartermaster.stores.kubernetes.paths import collection_path, query
 from quartermaster.stores.kubernetes.request import Request
@@ -20,17 +20,17 @@ _NOUN = "customresourcedefinition"
 _POLL_S = 0.1
 
 
-class _Condition(msgspec.Struct):
+class _Condition(msgspec.Struct, frozen=True):
     type: str
     status: str
     message: str = ""
 
 
-class _Status(msgspec.Struct):
+class _Status(msgspec.Struct, frozen=True):
     conditions: list[_Condition] = []
 
 
-class _Definition(msgspec.Struct):
+class _Definition(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
     @property
@@ -47,7 +47,7 @@ async def ensure_crds(store: KubernetesStore, *, timeout_s: float = 30.0) -> tup
 
     Returns the names of the created ones. When it returns, objects of every kind can be written.
     """
-    kinds = [kind for kind in all_kinds() if kind_of(kind).own]
+    kinds = own_kinds()
     created = []
     for kind in kinds:
         name = kind_of(kind).resource

@@ -128,7 +128,9 @@ def _conflict(request: Request, cannot: str, status: Status, causes: Iterable[Ca
         # The connection broke and the request was sent again: the other writer may have been our own first attempt.
         return ConflictError(f"{cannot}: it was changed in between, perhaps by our own attempt", hint="read it again")
     if "has been modified" in status.message:
-        return ConflictError(f"{cannot}: somebody else changed it in between", hint="read it again and repeat the change")
+        return ConflictError(
+            f"{cannot}: somebody else changed it in between", hint="read it again and repeat the change"
+        )
     cause = status.message.partition('": ')[2] or status.message
     return ConflictError(f"{cannot}: {cause}", hint="read it again")
 

@@ -233,10 +233,12 @@ class KubernetesStore:
         for attempt in range(_DELETE_ATTEMPTS):
             seen = await self.get(kind, name, namespace)
             preconditions = {"uid": uid or seen.metadata.uid, **({"resourceVersion": revision} if revision else {})}
-            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+            # A DELETE with a body takes its options from there alone: a dryRun in the query would be passed over.
+            dry = {"dryRun": ["All"]} if dry_run else {}
+            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions, **dry}
             request = Request(
                 "DELETE",
-                object_path(kind, namespace, name) + query(dryRun="All" * dry_run),
+                object_path(kind, namespace, name),
                 "delete",
                 info.singular,
                 namespace,

@@ -15,7 +15,9 @@ aiohttp would repeat PUT and DELETE of its own accord; a middleware hides the fa
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -249,7 +251,11 @@ def _retry_after(response: aiohttp.ClientResponse) -> float:
 
 def _cause(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error)
+        if isinstance(error.os_error, ssl.SSLError):
+            return f"no TLS: {error.os_error.reason or error.os_error}"
+        number = error.os_error.errno or 0
+        # asyncio writes its own words for "connection refused"; resolvers use numbers below zero.
+        return os.strerror(number) if number > 0 else error.os_error.strerror or str(error.os_error)
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy answers with code {error.status}"
     if isinstance(error, TimeoutError):

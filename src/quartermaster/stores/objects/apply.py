@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quartermaster.stores.objects.fields import FieldSet, difference, intersection, paths, spell, union
+from quartermaster.stores.objects.fields import FieldSet, difference, intersection, ordered, paths, spell, union
 from quartermaster.stores.objects.merge import Comparison, compare, merge, without
 from quartermaster.stores.objects.owners import (
     APPLY,
@@ -112,7 +112,8 @@ def apply_document(
     last = fields_owned(previous) if previous is not None else {}
     wanted = _outside(fields_of(kind, applied), ignored)
     merged = merge(kind, before, applied)
-    if last:
+    owned = difference(wanted, _STRIPPED)
+    if last and last != owned:
         merged = _pruned(kind, merged, last, [wanted, *(fields_owned(entry) for entry in owners.values())])
 
     changed = compare(kind, before, merged, ignored)
@@ -120,13 +121,12 @@ def apply_document(
     if conflicts and not force:
         raise _conflict_error(applied, conflicts)
     _give_up(owners, changed)
-    owned = difference(wanted, _STRIPPED)
     if owned:
-        unchanged = same(before, merged)
+        unchanged = _equal(kind, before, merged)
         time = (previous or {}).get("time", "") if unchanged else now
-        owners[key] = new_entry(key, api_version, owned, time)
+        owners[key] = new_entry(key, api_version, ordered(owned), time)
     result = _with_others_kept(before, merged, subresource, status_subresource)
-    return _with_entries(result, _with_times_kept(live, result, entries_of(owners)))
+    return _with_entries(result, _with_times_kept(kind, live, result, entries_of(owners)))
 
 
 def _ignored(subresource: str, status_subresource: bool) -> frozenset[str]:
@@ -180,13 +180,17 @@ def _give_up(owners: Owners, changed: Comparison) -> None:
 
 def _take(owners: Owners, changed: Comparison, key: OwnerKey, now: str) -> bool:
     """Make the updater the only owner of what it changed or added; False if that is nothing."""
+    own_before = owners.get(key)
     _give_up(owners, changed)
     taken = difference(union(changed.modified, changed.added), _STRIPPED)
     if not taken:
         return False
     known = owners.get(key)
     fields = union(taken, fields_owned(known)) if known is not None else taken
-    owners[key] = new_entry(key, key.api_version, fields, now)
+    # Most writes change again what the writer owns already; its set is then the one that it was.
+    same_fields = own_before is not None and fields_owned(own_before) == fields
+    kept = fields_owned(own_before) if own_before is not None and same_fields else ordered(fields)
+    owners[key] = new_entry(key, key.api_version, kept, now)
     cap_updaters(owners)
     return True
 
@@ -227,14 +231,20 @@ def _with_others_kept(before: Document, merged: Document, subresource: str, stat
     return result
 
 
-def _with_times_kept(live: Document | None, result: Document, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_times_kept(
+    kind: Type, live: Document | None, result: Document, entries: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """The stored entries, if nothing but times would change: an apply that says nothing new must not write."""
     stored = _entries(live)
     if live is None or len(stored) != len(entries):
         return entries
     if any({**old, "time": ""} != {**new, "time": ""} for old, new in zip(stored, entries, strict=True)):
         return entries
-    return stored if same(_without_entries(live), result) else entries
+    return stored if _equal(kind, _without_entries(live), result) else entries
+
+
+def _equal(kind: Type, left: Document, right: Document) -> bool:
+    return left == right if kind.exact else same(left, right)
 
 
 def _conflicts(owners: Owners, changed: Comparison) -> list[FieldConflict]:
@@ -261,10 +271,10 @@ def _require_applicable(kind: Type, applied: Document, manager: str) -> None:
     if not manager:
         problem = Problem("manager", "is missing", "an apply needs the name of its field manager")
         raise InvalidError(f"cannot apply {_describe(applied)}", [problem])
-    problems = []
     if (applied.get("metadata") or {}).get("managedFields") is not None:
-        problems.append(Problem(".metadata.managedFields", "must not be set in an apply", "leave it out"))
-    problems += problems_of(kind, applied)
+        problems = [Problem(".metadata.managedFields", "must not be set in an apply", "leave it out")]
+    else:
+        problems = list(problems_of(kind, applied))
     if problems:
         raise InvalidError(f"cannot apply {_describe(applied)}", problems)
 

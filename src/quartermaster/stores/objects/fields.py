@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -41,10 +42,16 @@ def key_step(keys: Sequence[tuple[str, Any]]) -> str:
 
 
 def _json(value: Any) -> str:
+    if isinstance(value, str):
+        return _quoted_as_json(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         return str(int(value))
-    text = msgspec.json.encode(value).decode()
-    return _ESCAPED.sub(_escape, text) if isinstance(value, str) else text
+    return msgspec.json.encode(value).decode()
+
+
+@lru_cache(maxsize=4096)
+def _quoted_as_json(value: str) -> str:
+    return _ESCAPED.sub(_escape, msgspec.json.encode(value).decode())
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -43,17 +43,17 @@ def fields_owned(entry: Entry) -> FieldSet:
     return fields
 
 
-def with_fields(entry: Entry, fields: FieldSet, time: str | None = None) -> Entry:
-    """The entry with another set of fields, and another time if one is given."""
-    changed = {**entry, "fieldsV1": ordered(fields)}
-    return changed if time is None else {**changed, "time": time}
+def with_fields(entry: Entry, fields: FieldSet) -> Entry:
+    """The entry with less than it had: what remains of an ordered set is in order."""
+    return {**entry, "fieldsV1": fields}
 
 
 def new_entry(key: OwnerKey, api_version: str, fields: FieldSet, time: str) -> Entry:
+    """An entry as the document has it; `fields` must be in order."""
     entry: Entry = {"manager": key.manager, "operation": key.operation, "apiVersion": api_version}
     if time:
         entry["time"] = time
-    entry |= {"fieldsType": "FieldsV1", "fieldsV1": ordered(fields)}
+    entry |= {"fieldsType": "FieldsV1", "fieldsV1": fields}
     if key.subresource:
         entry["subresource"] = key.subresource
     return entry
@@ -116,7 +116,7 @@ def cap_updaters(owners: Owners) -> None:
         if bucket not in owners:
             owners[bucket] = owners.pop(first)
         fields = union(fields_owned(entry), fields_owned(owners[bucket]))
-        owners[bucket] = new_entry(bucket, version, fields, entry.get("time") or "")
+        owners[bucket] = new_entry(bucket, version, ordered(fields), entry.get("time") or "")
         del owners[key]
         surplus -= 1
 

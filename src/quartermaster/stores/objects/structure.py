@@ -140,7 +140,8 @@ METADATA: Final[Schema] = {
             "items": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": _REFERENCE},
         },
         "finalizers": {"type": "array", "x-kubernetes-list-type": "set", "items": _TEXT},
-        "managedFields": {"type": "array", "items": {"type": "object"}},
+        # Never owned, and compared as a whole: what is in an entry does not matter here.
+        "managedFields": {"type": "array", "items": _TEXT},
     },
 }
 
@@ -215,11 +216,13 @@ def _parts(type: Type) -> Iterator[Type]:
 
 def same(left: Any, right: Any) -> bool:
     """Equal as JSON: 1 and 1.0 are, 1 and true are not."""
+    if left != right:
+        return False
     if isinstance(left, dict):
-        return isinstance(right, dict) and left.keys() == right.keys() and all(same(left[k], right[k]) for k in left)
+        return all(same(part, right[name]) for name, part in left.items())
     if isinstance(left, list):
-        return isinstance(right, list) and len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
+        return all(map(same, left, right))
+    return isinstance(left, bool) == isinstance(right, bool)
 
 
 def fields_of(type: Type, value: Any) -> FieldSet:

@@ -51,7 +51,7 @@ class Allocator:
             return DONE
         if node.metadata.deletion_timestamp:
             await self._release(node)
-        elif not (intent := intent_of(node)) or node.status.message != intent:
+        elif not node.status.message:
             await self._allocate(node)
         return DONE
 
@@ -72,7 +72,7 @@ class Allocator:
     async def _release(self, node: StorageNode) -> None:
         if FINALIZER not in node.metadata.finalizers:
             return
-        await self._world.release(intent_of(node), self._epoch)
+        await self._world.release(intent_of(node) or node.status.message, self._epoch)
         finalizers = tuple(f for f in node.metadata.finalizers if f != FINALIZER)
         await self._store.update(replace(node, metadata=replace(node.metadata, finalizers=finalizers)))
 

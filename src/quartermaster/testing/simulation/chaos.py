@@ -36,10 +36,12 @@ class Chaos:
         self._factories[name] = factory
         self.processes[name] = simulation_loop().start_process(name, factory())
 
-    async def torment(self, *, faults: int, mean_gap_s: float) -> None:
-        """So many faults, at random moments, to random processes."""
-        source = entropy.source()
-        for _ in range(faults):
+    async def torment(self, *, faults: int, mean_gap_s: float, least_steps: int = 0) -> None:
+        """So many faults, at random moments, to random processes; more if the run has not had so many steps by then."""
+        source, loop = entropy.source(), simulation_loop()
+        done = 0
+        while done < faults or loop.steps < least_steps:
+            done += 1
             await asyncio.sleep(source.expovariate(1 / mean_gap_s))
             name = source.choice(list(self.processes))
             kind = source.choice(PROCESS_FAULTS)

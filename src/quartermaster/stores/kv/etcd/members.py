@@ -70,38 +70,47 @@ class Member:
         self._credentials = credentials
         self._channel: grpc.aio.Channel | None = None
         self._calls: dict[str, Any] = {}
-        self._token = ""
+        self._closed = False
+        self.token = ""
         self._token_lock = asyncio.Lock()
 
     async def unary(self, method: Method[Response], request: Message, timeout_s: float) -> Response:
         """One attempt. Raises AioRpcError; UnavailableError when the store is closed meanwhile."""
-        if self._settings.user and not self._token:
-            await self._authenticate(timeout_s)
-        return await self._send(method, request, timeout_s)
+        await self._authenticate(timeout_s)
+        token = self.token
+        try:
+            return await self._send(method, request, timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if judge(Failure.of(error)) is Verdict.TOKEN:
+                self.forget(token)
+            raise
 
     async def stream(self, path: str, response: type[Message], requests: AsyncIterator[Message]) -> Any:
         """An open call; read from it and cancel it."""
-        if self._settings.user and not self._token:
-            await self._authenticate(WRITE_ATTEMPT_S)
+        await self._authenticate(WRITE_ATTEMPT_S)
         if path not in self._calls:
             self._calls[path] = self._open().stream_stream(path, _serialize, response.FromString)
         return self._calls[path](requests, metadata=self._metadata())
 
-    def forget_token(self) -> None:
-        self._token = ""
+    def forget(self, token: str) -> None:
+        """The token is no good, unless there is a newer one already."""
+        if token == self.token:
+            self.token = ""
 
     async def close(self) -> None:
-        channel, self._channel = self._channel, None
+        self._closed = True
         self._calls.clear()
-        if channel is not None:
-            await channel.close()
+        if self._channel is not None:
+            await self._channel.close()
 
     async def _authenticate(self, timeout_s: float) -> None:
+        if not self._settings.user:
+            return
         async with self._token_lock:  # etcd takes a tenth of a second of CPU for each: one for all who wait
-            if self._token:
+            if self.token:
                 return
             request = rpc.AuthenticateRequest(name=self._settings.user, password=self._settings.password)
-            self._token = (await self._send(AUTHENTICATE, request, timeout_s)).token
+            self.token = (await self._send(AUTHENTICATE, request, timeout_s)).token
 
     async def _send(self, method: Method[Response], request: Message, timeout_s: float) -> Response:
         call = self._calls.get(method.path)
@@ -116,9 +125,11 @@ class Member:
         return response
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (REQUIRE_LEADER, ("token", self._token)) if self._token else (REQUIRE_LEADER,)
+        return (REQUIRE_LEADER, ("token", self.token)) if self.token else (REQUIRE_LEADER,)
 
     def _open(self) -> grpc.aio.Channel:
+        if self._closed:
+            raise UnavailableError("cannot ask etcd: the store was closed")
         if self._channel is None:
             name = self._settings.server_name
             options = [*_OPTIONS, ("grpc.ssl_target_name_override", name)] if name else _OPTIONS
@@ -134,7 +145,6 @@ class Members:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.closed = False
         credentials = _credentials(settings) if settings.tls else None
         self._members = [Member(address, settings, credentials) for address in settings.endpoints]
         # Not every client of a cluster starts with the first one.
@@ -163,7 +173,6 @@ class Members:
                 await attempts.failed(member, Failure.of(error))
 
     async def close(self) -> None:
-        self.closed = True
         for member in self._members:
             await member.close()
 
@@ -178,8 +187,6 @@ class Attempts:
         self._count = 0
         self._refused_tokens = 0
         self._deadline = asyncio.get_running_loop().time() + members.settings.deadline_s
-        if members.closed:
-            raise UnavailableError(f"cannot {action}: the store was closed")
 
     def timeout_s(self, attempt_s: float) -> float:
         """Longer from round to round: a loaded cluster must get the time that it needs."""
@@ -195,7 +202,6 @@ class Attempts:
             self._refused_tokens += 1
             if self._refused_tokens > TOKEN_ATTEMPTS:
                 raise UnauthorizedError(f"cannot {self._action}: {failure.text}", hint="check the user")
-            member.forget_token()
             return
         self.in_doubt = self.in_doubt or verdict is Verdict.DOUBT
         self._members.leave(member)
@@ -211,8 +217,6 @@ class Attempts:
                 hint="check that etcd runs, that it can be reached, and whether the scheme is etcd or etcds",
             )
         await asyncio.sleep(delay_s)
-        if self._members.closed:
-            raise UnavailableError(f"cannot {self._action}: the store was closed")
 
     def _left_s(self) -> float:
         return self._deadline - asyncio.get_running_loop().time()

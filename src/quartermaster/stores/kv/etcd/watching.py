@@ -12,16 +12,16 @@ import grpc
 from quartermaster.stores.kv.base import Batch, Change
 from quartermaster.stores.kv.etcd import rpc_pb2 as rpc
 from quartermaster.stores.kv.etcd.failures import Failure, Verdict, judge
-from quartermaster.stores.kv.etcd.members import READ_ATTEMPT_S, Attempts, Member, Members, Method, raise_if_closed
+from quartermaster.stores.kv.etcd.members import Attempts, Member, Members, Method, raise_if_closed
 from quartermaster.support.errors import ExpiredError, ForbiddenError
 
 FIRST_PROGRESS_S = 1.0
 PROGRESS_S = 10.0
 SILENCE_S = 3 * PROGRESS_S
-OPEN_S = 5.0
+OPEN_S = 2.0
 STABLE_S = 1.0
 
-STATUS = Method("/etcdserverpb.Maintenance/Status", rpc.StatusResponse, READ_ATTEMPT_S)
+_STATUS = Method("/etcdserverpb.Maintenance/Status", rpc.StatusResponse)
 _WATCH = "/etcdserverpb.Watch/Watch"
 
 
@@ -30,41 +30,39 @@ async def watch(
 ) -> AsyncGenerator[Batch, None]:
     """See `KeyValue.watch`."""
     action = f"watch {decode(key)}"
-    loop = asyncio.get_running_loop()
     delivered = after
     attempts = Attempts(members, action)
     token_renewed = False
     while True:
         member = members.serving
-        opened = loop.time()
         stream = _Stream(key, range_end, delivered + 1)
         try:
             await stream.open(member, attempts.timeout_s(OPEN_S))
             while True:
-                response = await stream.read()
-                if response.canceled and response.compact_revision:
-                    raise ExpiredError(
-                        f"cannot {action} from revision {delivered}: etcd was compacted to {response.compact_revision}",
-                        hint="list again",
-                    )
-                if response.canceled:
-                    await attempts.failed(member, Failure(response.cancel_reason, _CANCELLED))
-                    break
-                for batch in _batches(response, delivered, decode):
+                for batch in _batches(await stream.read(), delivered, decode):
                     delivered = batch.revision
                     yield batch
-        except ForbiddenError:
-            # etcd 3.4 says the same of a token that it lost in a restart.
-            if token_renewed or not members.settings.user:
-                raise
-            token_renewed = True
-            member.forget_token()
-        except (grpc.aio.AioRpcError, TimeoutError) as error:
-            if loop.time() - opened > STABLE_S:
-                attempts = Attempts(members, action)
-            await attempts.failed(member, _failure(error))
+        except _LostError as lost:
+            if stream.was_stable:
+                attempts, token_renewed = Attempts(members, action), False
+            try:
+                await attempts.failed(member, lost.failure)
+            except ForbiddenError:
+                # etcd 3.4 says the same of a token that it lost in a restart.
+                if token_renewed or not members.settings.user:
+                    raise
+                token_renewed = True
+            member.forget(stream.token)
         finally:
             stream.cancel()
+
+
+class _LostError(Exception):
+    """The stream ended; what that means is to be judged."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
 
 
 class _Stream:
@@ -78,14 +76,20 @@ class _Stream:
         self._create: rpc.WatchCreateRequest | None = rpc.WatchCreateRequest(
             key=key, range_end=range_end, start_revision=start_revision, progress_notify=True, prev_kv=True
         )
+        self.token = ""
         self._call: Any = None
         self._asks = False
         self._silence_s: float | None = None
+        self._opened_at = 0.0
         self._next_s = FIRST_PROGRESS_S
 
     async def open(self, member: Member, timeout_s: float) -> None:
-        self._asks = await _answers_in_order(member)
-        self._call = await member.stream(_WATCH, rpc.WatchResponse, self)
+        try:
+            self._asks = await _answers_in_order(member, timeout_s)
+            self._call = await member.stream(_WATCH, rpc.WatchResponse, self)
+            self.token = member.token
+        except grpc.aio.AioRpcError as error:
+            raise _LostError(Failure.of(error)) from error
         self._silence_s = timeout_s
 
     async def read(self) -> rpc.WatchResponse:
@@ -96,11 +100,25 @@ class _Stream:
         except asyncio.CancelledError:
             raise_if_closed()
             raise
+        except TimeoutError:
+            raise _LostError(Failure("the watch gives no sign of life", grpc.StatusCode.UNAVAILABLE)) from None
+        except grpc.aio.AioRpcError as error:
+            raise _LostError(Failure.of(error)) from error
         if response is grpc.aio.EOF:
-            raise TimeoutError("the member ended the watch")
+            raise _LostError(Failure("the watch was ended", grpc.StatusCode.UNAVAILABLE))
+        if response.canceled:
+            compacted = "etcdserver: mvcc: required revision has been compacted" if response.compact_revision else ""
+            raise _LostError(Failure(compacted or response.cancel_reason, grpc.StatusCode.FAILED_PRECONDITION))
+        if not self._opened_at:
+            self._opened_at = asyncio.get_running_loop().time()
         # Where there is no answer to wait for, the pings of the connection alone tell that the member is alive.
         self._silence_s = SILENCE_S if self._asks else None
         return response  # type: ignore[no-any-return]
+
+    @property
+    def was_stable(self) -> bool:
+        """Whether it was there long enough for its loss to be a new one."""
+        return bool(self._opened_at) and asyncio.get_running_loop().time() - self._opened_at > STABLE_S
 
     def cancel(self) -> None:
         if self._call is not None:
@@ -151,7 +169,7 @@ def _revision_of(event: rpc.Event) -> int:
     return event.kv.mod_revision
 
 
-async def _answers_in_order(member: Member) -> bool:
+async def _answers_in_order(member: Member, timeout_s: float) -> bool:
     """Whether the member's answer to "how far are you?" may be believed.
 
     Before 3.4.25 and 3.5.8 it overtook events that were still to be sent (etcd issue 15220), and a watch resumed from
@@ -159,19 +177,10 @@ async def _answers_in_order(member: Member) -> bool:
     that hangs.
     """
     try:
-        response = await member.unary(STATUS, rpc.StatusRequest(), STATUS.attempt_s)
+        response = await member.unary(_STATUS, rpc.StatusRequest(), timeout_s)
     except grpc.aio.AioRpcError as error:
         if judge(Failure.of(error)) is Verdict.FINAL:  # not for this user
             return False
         raise
     version = tuple(int(part) for part in response.version.split("-")[0].split(".") if part.isdecimal())
     return (3, 4, 31) <= version < (3, 5) or version >= (3, 5, 13)
-
-
-_CANCELLED = grpc.StatusCode.FAILED_PRECONDITION
-
-
-def _failure(error: grpc.aio.AioRpcError | TimeoutError) -> Failure:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return Failure.of(error)
-    return Failure(str(error) or "no sign of life from the watch", grpc.StatusCode.UNAVAILABLE)

@@ -3,6 +3,7 @@
     schema        tables, and the version of the file
     files         where the file is, who may read it, the sidecar beside it (write lock, notification)
     faults        what SQLite and the system say, as typed sentences
+    opening       connections, and what must be so before the first one
     worker        one thread with one connection
     ledger        what a write does, inside one SQLite transaction
     queries       what a read does

@@ -12,9 +12,9 @@ from quartermaster.support.errors import (
     UnavailableError,
 )
 
-_FULL = ("the disk is full", "free some space; nothing was half written and the file is usable again then")
+_FULL = ("the disk is full", "free some space and try again: nothing was half written")
 _READ_ONLY = ("the file or its directory is read-only", "make it writable for this user, or name another file")
-_REFUSED = ("the file or its directory may not be read by this user", "run as its owner, or name another file")
+_REFUSED = ("the file or its directory may not be used by this user", "run as its owner, or name another file")
 _CORRUPT = (
     "the file is corrupt",
     "keep a copy of it with its -wal file, then restore a backup or save what is readable: sqlite3 FILE .recover",
@@ -42,7 +42,12 @@ _BY_ERRNO = {
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    return _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+
+
+def is_confined(error: sqlite3.Error) -> bool:
+    """SQLite could not make the files that it wants beside the database."""
+    return _primary(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL)
 
 
 def explain(error: Exception, action: str) -> QuartermasterError:
@@ -65,9 +70,6 @@ def _explain_sqlite(error: sqlite3.Error, action: str) -> QuartermasterError:
         return InvalidError(f"cannot {action}: a value is larger than the store takes")
     if code == sqlite3.SQLITE_NOMEM:
         return UnavailableError(f"cannot {action}: there is not enough memory", hint="try again")
-    # The index of the log lives in memory shared through a file: a full disk shows as a failure to enlarge that.
-    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
-        code = sqlite3.SQLITE_FULL
     cause, hint = _BY_CODE.get(code, (str(error), ""))
     return DamagedError(f"cannot {action}: {cause}", hint=hint)
 
@@ -81,4 +83,6 @@ def busy(action: str) -> UnavailableError:
 
 
 def _primary(error: sqlite3.Error) -> int:
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+    code = int(getattr(error, "sqlite_errorcode", 0))
+    # The index of the log is shared memory with a file behind it: a full disk shows as a failure to enlarge that.
+    return sqlite3.SQLITE_FULL if code == sqlite3.SQLITE_IOERR_SHMSIZE else code & 0xFF

@@ -3,7 +3,7 @@
 The sidecar (`FILE-notify`) is locked by whoever writes, and holds the newest revision; writing that number there wakes
 the watchers of other processes. The -wal file could not serve: it goes and comes with the last connection. The lock
 stands above SQLite's own so that no process writes while another one copies the log into the database: SQLite before
-3.51.3 can lose a commit when the two meet.
+3.51.3 can damage the file when the two meet.
 """
 
 from __future__ import annotations
@@ -85,13 +85,21 @@ class Sidecar:
         self._database = path
         self._descriptor = -1
         with contextlib.suppress(OSError):
-            self._open()
+            self.require()
+
+    def require(self) -> None:
+        """Have it open, or say by an OSError why that cannot be."""
+        if self._descriptor >= 0:
+            return
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Whoever may use the database may use its sidecar; only the owner can (and need) say so.
+        with contextlib.suppress(PermissionError):
+            os.fchmod(self._descriptor, os.stat(self._database).st_mode & 0o777)
 
     @contextlib.contextmanager
     def locked(self, wait_s: float, action: str) -> Generator[None, None, None]:
         """Hold the lock; UnavailableError when it cannot be had in time. Blocks: for threads of the store only."""
-        if self._descriptor < 0:
-            self._open()
+        self.require()
         deadline = time.monotonic() + wait_s
         pause_s = _POLL_FIRST_S
         while not self._try():
@@ -118,12 +126,6 @@ class Sidecar:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def _open(self) -> None:
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Whoever may use the database may use its sidecar; only the owner can (and need) say so.
-        with contextlib.suppress(PermissionError):
-            os.fchmod(self._descriptor, os.stat(self._database).st_mode & 0o777)
 
     def _try(self) -> bool:
         try:

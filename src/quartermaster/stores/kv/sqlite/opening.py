@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from quartermaster.stores.kv.sqlite import schema
-from quartermaster.stores.kv.sqlite.faults import explain
+from quartermaster.stores.kv.sqlite.faults import explain, is_confined
 from quartermaster.stores.kv.sqlite.files import Identity, Sidecar, ensure_file
 from quartermaster.support.errors import DamagedError
 
@@ -50,10 +50,16 @@ class StoreFile:
 
     def connect_writer(self) -> sqlite3.Connection:
         """A commit on this connection is on the disk when it returns."""
+        if self._sidecar is not None:
+            self._sidecar.require()
         connection = _connect(f"{self.path.as_uri()}?mode=rw", self.lock_wait_s)
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}")
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_LOG_LIMIT_BYTES}")
+        except sqlite3.Error:
+            connection.close()
+            raise
         return connection
 
     def close(self) -> None:
@@ -88,17 +94,16 @@ class StoreFile:
 
 
 def _connect_reader(path: Path, wait_s: float) -> sqlite3.Connection:
-    """On a read-only medium too, where SQLite cannot keep its shared index of the log."""
+    """On a read-only or full disk too, where SQLite cannot keep its shared index of the log."""
     connection = _connect(f"{path.as_uri()}?mode=rw", wait_s)
     try:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except BaseException as error:
+    except sqlite3.Error as error:
         connection.close()
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) or _has_log(path):
+        if not is_confined(error) or _has_log(path):
             raise
-        # Everything is in the database file, and no process that could write has it open.
+        # Without a log everything is in the database file.
         return sqlite3.connect(
             f"{path.as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None, factory=FrozenConnection
         )

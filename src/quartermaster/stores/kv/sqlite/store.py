@@ -64,7 +64,8 @@ class SqliteKeyValue:
         return await self._reader.run(lambda c: queries.read_range(c, start, end, limit, revision))
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
-        return await self._writer.submit(lambda ledger: ledger.transact(compares, operations))
+        conditions, steps = tuple(compares), tuple(operations)
+        return await self._writer.submit(lambda ledger: ledger.transact(conditions, steps))
 
     def watch(self, start: str, end: str, *, after: int) -> AsyncGenerator[Batch, None]:
         return self._hub.watch(start, end, after)

@@ -1,0 +1,229 @@
+"""What is tried again and what is not, with a server that answers as a real one cannot be made to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+from aiohttp import web
+from tests.stores.kubernetes.conftest import Handler, Opener, config_map
+
+from quartermaster.resources.kubernetes.core import ConfigMap
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.stores.kubernetes import Connection, KubernetesStore
+from quartermaster.support.errors import ConflictError, UnavailableError
+from quartermaster.testing.servers import Ports
+
+FOUND = {"metadata": {"name": "a", "namespace": "default", "resourceVersion": "7", "uid": "u"}, "data": {}}
+STORED = ConfigMap(metadata=ObjectMeta(name="a", namespace="default", resource_version="7"))
+Call = Callable[[KubernetesStore], Awaitable[object]]
+
+
+def status(code: int, reason: str = "", **headers: str) -> web.Response:
+    body = {"kind": "Status", "code": code, "reason": reason, "message": "no"}
+    return web.json_response(
+        body, status=code, headers={name.replace("_", "-"): text for name, text in headers.items()}
+    )
+
+
+def answers(*given: web.Response | None) -> tuple[Handler, list[tuple[float, str]]]:
+    """A server that gives these answers in turn (None: it hangs up), then what it found; and what it was asked."""
+    asked: list[tuple[float, str]] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        await request.read()
+        asked.append((asyncio.get_running_loop().time(), request.method))
+        if len(asked) > len(given):
+            return web.json_response(FOUND)
+        answer = given[len(asked) - 1]
+        if answer is None:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        return answer
+
+    return handle, asked
+
+
+async def get(store: KubernetesStore) -> object:
+    return await store.get(ConfigMap, "a")
+
+
+async def create(store: KubernetesStore) -> object:
+    return await store.create(config_map("a", "default"))
+
+
+async def update(store: KubernetesStore) -> object:
+    return await store.update(STORED)
+
+
+async def apply(store: KubernetesStore) -> object:
+    return await store.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
+
+
+@pytest.mark.parametrize("code", [429, 503])
+@pytest.mark.parametrize("call", [get, create, update])
+async def test_the_server_says_when_to_come_back(misbehaving: Opener, code: int, call: Call) -> None:
+    handler, asked = answers(status(code, Retry_After="1"))
+    await call(await misbehaving(handler))
+    assert len(asked) == 2
+    assert asked[1][0] - asked[0][0] >= 1.0
+
+
+async def test_nobody_waits_for_a_time_that_is_past_the_bound(misbehaving: Opener) -> None:
+    handler, asked = answers(status(429, Retry_After="60"))
+    store = await misbehaving(handler, patience_s=5)
+    async with asyncio.timeout(2):
+        with pytest.raises(UnavailableError) as caught:
+            await get(store)
+    assert caught.value.retry_after_s == 60
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("call", [get, update, apply])
+async def test_a_broken_connection_is_latency_where_repeating_does_no_harm(misbehaving: Opener, call: Call) -> None:
+    handler, asked = answers(None, None)
+    await call(await misbehaving(handler))
+    assert len(asked) == 3
+
+
+async def test_a_create_is_not_repeated_when_it_may_have_happened(misbehaving: Opener) -> None:
+    handler, asked = answers(None)
+    store = await misbehaving(handler)
+    with pytest.raises(UnavailableError, match="the write may have happened; read it before"):
+        await create(store)
+    assert len(asked) == 1
+
+
+async def test_a_delete_whose_object_is_gone_after_a_broken_connection_was_done(misbehaving: Opener) -> None:
+    gone = web.json_response({"kind": "Status", "code": 404, "details": {"name": "a"}}, status=404)
+    handler, asked = answers(web.json_response(FOUND), None, gone)
+    deleted = await (await misbehaving(handler)).delete(ConfigMap, "a")
+    assert deleted.metadata.uid == "u"
+    assert [method for _, method in asked] == ["GET", "DELETE", "DELETE"]
+
+
+async def test_a_conflict_after_a_broken_connection_admits_that_it_may_be_our_own(misbehaving: Opener) -> None:
+    handler, _ = answers(None, status(409, "Conflict"))
+    store = await misbehaving(handler)
+    with pytest.raises(ConflictError, match="perhaps by our own attempt"):
+        await update(store)
+
+
+@pytest.mark.parametrize("code", [502, 503, 504])
+async def test_a_gateway_in_trouble_is_asked_again(misbehaving: Opener, code: int) -> None:
+    handler, asked = answers(status(code), status(code))
+    await get(await misbehaving(handler))
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("code", [500, 502, 503, 504])
+async def test_a_create_that_a_gateway_lost_may_have_happened(misbehaving: Opener, code: int) -> None:
+    handler, asked = answers(status(code))
+    store = await misbehaving(handler)
+    with pytest.raises(UnavailableError, match=rf"code {code}: no; the write may have happened"):
+        await create(store)
+    assert len(asked) == 1
+
+
+async def test_an_error_of_the_server_itself_is_told_at_once(misbehaving: Opener) -> None:
+    handler, asked = answers(status(500, "InternalError"))
+    store = await misbehaving(handler)
+    with pytest.raises(UnavailableError, match=r"cannot get configmap \"default/a\": the server answers with code 500"):
+        await get(store)
+    assert len(asked) == 1
+
+
+async def test_a_redirect_is_not_followed(misbehaving: Opener) -> None:
+    handler, asked = answers(web.Response(status=302, headers={"Location": "http://127.0.0.1:9/"}))
+    store = await misbehaving(handler)
+    with pytest.raises(Exception, match="code 302"):
+        await get(store)
+    assert len(asked) == 1
+
+
+async def test_a_server_that_never_answers_is_given_up_after_the_bound(misbehaving: Opener) -> None:
+    async def hang(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    store = await misbehaving(hang, patience_s=0.3)
+    async with asyncio.timeout(3):
+        with pytest.raises(UnavailableError, match="did not answer: no answer in time; the write may have happened"):
+            await create(store)
+
+
+async def test_nobody_listening_is_waited_for_until_the_bound(opened: list[KubernetesStore]) -> None:
+    ports = Ports()
+    try:
+        server = f"http://127.0.0.1:{ports.reserve()}"
+        opened.append(store := KubernetesStore(Connection(name="x", server=server), patience_s=0.5))
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(UnavailableError, match=rf"cannot reach {server}: .*refused.*; is the API server running"):
+            await create(store)
+        assert asyncio.get_running_loop().time() - began < 2
+    finally:
+        ports.release()
+
+
+async def test_a_server_that_does_not_speak_tls_is_told_so(misbehaving: Opener, opened: list[KubernetesStore]) -> None:
+    handler, asked = answers()
+    plain = await misbehaving(handler)
+    server = plain.connection.server.replace("http:", "https:")
+    opened.append(store := KubernetesStore(Connection(name="x", server=server), patience_s=0.3))
+    with pytest.raises(UnavailableError, match="no TLS: WRONG_VERSION_NUMBER"):
+        await get(store)
+    assert asked == []
+
+
+async def test_even_a_create_waits_for_a_server_that_comes_late(opened: list[KubernetesStore]) -> None:
+    ports = Ports()
+    handler, asked = answers()
+    port = ports.reserve()
+    opened.append(store := KubernetesStore(Connection(name="x", server=f"http://127.0.0.1:{port}")))
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", handler)
+    runner = web.AppRunner(application)
+    try:
+        waiting = asyncio.ensure_future(create(store))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await asyncio.wait_for(waiting, 10)
+        assert len(asked) == 1
+    finally:
+        await runner.cleanup()
+        ports.release()
+
+
+async def test_requests_use_few_connections_again_and_again(misbehaving: Opener) -> None:
+    peers: set[object] = set()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        return web.json_response(FOUND)
+
+    store = await misbehaving(handle)
+    for _ in range(20):
+        await get(store)
+    assert len(peers) == 1
+
+
+async def test_what_is_sent_names_no_managers_and_has_its_namespace(misbehaving: Opener) -> None:
+    bodies: list[object] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        bodies.append((request.query_string, msgspec.json.decode(await request.read())))
+        return web.json_response(FOUND)
+
+    store = await misbehaving(handle, manager="tester")
+    await store.create(ConfigMap(metadata=ObjectMeta(name="a"), data={"k": "v"}))
+    document = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a", "namespace": "default"},
+        "data": {"k": "v"},
+    }
+    assert bodies == [("fieldManager=tester&fieldValidation=Strict", document)]
