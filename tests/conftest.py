@@ -31,7 +31,11 @@ from quartermaster.testing.servers import (
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = ("etcd", "kubernetes")
-SHARED_FIXTURES = {"etcd_servers": "etcd", "kubernetes_server": "kubernetes"}
+SHARED_FIXTURES = {
+    "etcd_servers": "etcd",
+    "kubernetes_server": "kubernetes",
+    "kubernetes_collecting_server": "kubernetes-collecting",
+}
 START_TIMEOUT_S = 110.0
 END_TIMEOUT_S = 15.0
 
@@ -130,10 +134,12 @@ def shared_server(config: pytest.Config, server: str) -> bytes:
 def start_shared_server(config: pytest.Config, server: str, access_file: Path) -> None:
     directory = config.stash[run_directory]
     log_path = directory / f"{server}.log"
-    command = [sys.executable, "-m", "quartermaster.testing.servers", server]
+    program, _, collecting = server.partition("-")
+    command = [sys.executable, "-m", "quartermaster.testing.servers", program]
     command += ["--directory", str(directory / server), "--access-file", str(access_file)]
     command += ["--while-pid", str(config.stash[run_pid])]
-    if server == "kubernetes":
+    command += ["--controller-manager"] if collecting else []
+    if program == "kubernetes":
         command += [f"--apply={path}" for path in sorted((ROOT / "deploy" / "crds").glob("*.yaml"))]
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     log = [(os.POSIX_SPAWN_OPEN, number, str(log_path), flags, 0o644) for number in (1, 2)]
@@ -174,6 +180,12 @@ def etcd_servers(pytestconfig: pytest.Config) -> EtcdAccess:
 def kubernetes_server(pytestconfig: pytest.Config) -> KubernetesAccess:
     """An API server with the resources of deploy/crds, shared by all tests: use a namespace of your own."""
     return msgspec.json.decode(shared_server(pytestconfig, "kubernetes"), type=KubernetesAccess)
+
+
+@pytest.fixture(scope="session")
+def kubernetes_collecting_server(pytestconfig: pytest.Config) -> KubernetesAccess:
+    """The same with a controller manager, which deletes what owners have left behind."""
+    return msgspec.json.decode(shared_server(pytestconfig, "kubernetes-collecting"), type=KubernetesAccess)
 
 
 @pytest.fixture

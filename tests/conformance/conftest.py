@@ -25,10 +25,7 @@ class Home(msgspec.Struct, frozen=True):
 
 @pytest.fixture
 def home_name(request: pytest.FixtureRequest) -> str:
-    # By name, so that only the server that is asked for is started.
     name: str = request.param
-    if name in ("etcd", "kubernetes"):
-        request.getfixturevalue({"etcd": "etcd_servers", "kubernetes": "kubernetes_server"}[name])
     return name
 
 
@@ -42,6 +39,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 async def home(home_name: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Home]:
     opened: list[Store] = []
+    api_server = "kubernetes_collecting_server" if request.node.get_closest_marker("collecting") else "kubernetes_server"
     shared = MemoryKeyValue()
     prefix = entropy.name_suffix(12)
 
@@ -57,7 +55,7 @@ async def home(home_name: str, request: pytest.FixtureRequest, tmp_path: Path) -
         else:
             from quartermaster.stores.kubernetes import KubernetesStore
 
-            access = request.getfixturevalue("kubernetes_server")
+            access = request.getfixturevalue(api_server)
             store = await KubernetesStore.open(kubeconfig=Path(access.kubeconfig), manager=manager)
         opened.append(store)
         return store

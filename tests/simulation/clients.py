@@ -126,7 +126,7 @@ class CountingWatcher:
                 came = int(event.revision)
                 right = came == expected if event.object is not None else expected is None or expected > came
                 if not right:
-                    self._witness.violated(ORDER, f"{came} came where {expected} was due")
+                    self._witness.violated(ORDER, f"{event.type} {came} came where {expected} was due")
                 self._seen = event.revision
                 if event.object is not None:
                     self._note(event.type, event.object)

@@ -36,7 +36,8 @@ CLIENTS = tuple(f"client-{number}" for number in range(10))
 COUNTING_WATCHERS: dict[str, type[Object]] = {CLIENTS[0]: ConfigMap, CLIENTS[1]: StorageNode}
 CACHES = CLIENTS[2:4]
 PROCESS_FAULTS = 8
-LEAST_STEPS = 1_000
+# What comes after the faults takes some 200 steps more.
+STEPS_WITH_FAULTS = 850
 MEAN_FAULT_GAP_S = 4.0
 MEAN_ACTION_GAP_S = 5.0
 PATIENCE_S = 120.0
@@ -76,7 +77,7 @@ class Scenario:
         for name in CLIENTS:
             self.chaos.start(name, lambda name=name: self._client(name))
         self.faults.rates = ROUGH
-        await self.chaos.torment(faults=PROCESS_FAULTS, mean_gap_s=MEAN_FAULT_GAP_S, least_steps=LEAST_STEPS)
+        await self.chaos.torment(faults=PROCESS_FAULTS, mean_gap_s=MEAN_FAULT_GAP_S, least_steps=STEPS_WITH_FAULTS)
         self.witness.raise_violation()
         record("calm")
         self.enough.set()

@@ -8,10 +8,10 @@ from quartermaster.testing.simulation.chaos import PROCESS_FAULTS
 from quartermaster.testing.simulation.faults import CALL_FAULTS
 
 from .batch import Batch, Outcome
-from .scenario import LEAST_STEPS
 
 SEEDS = 200
 DEEP_SEEDS = 10_000
+LEAST_STEPS = 1_000
 
 
 def check(outcomes: list[Outcome]) -> None:

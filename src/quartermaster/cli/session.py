@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MANAGER = "qm"
 DEFAULT_NAMESPACE = "default"
+# A person waits: what does not answer within this is told to be away. Programs that run for days wait longer.
+PATIENCE_S = 8.0
 
 
 class Session:
@@ -28,27 +30,29 @@ class Session:
 
     def __init__(self, *, store_url: str, namespace: str, verbosity: int) -> None:
         self._option = store_url
-        self._namespace = namespace
+        self.given_namespace = namespace
         self.verbosity = verbosity
 
-    def override(self, *, store_url: str | None, namespace: str | None) -> None:
+    def override(self, *, store_url: str | None, namespace: str | None, verbosity: int = 0) -> None:
         """`qm get -n NAME` means the same as `qm -n NAME get`."""
         self._option = store_url or self._option
-        self._namespace = namespace or self._namespace
+        self.given_namespace = namespace or self.given_namespace
+        self.verbosity += verbosity
 
     @cached_property
     def choice(self) -> Choice:
         return choose(self._option, os.environ)
 
-    @property
-    def namespace(self) -> str:
-        return self._namespace or self.choice.namespace or DEFAULT_NAMESPACE
+    def namespace(self, store: Store) -> str:
+        """The one that was given, else the context's own, else that of the kubeconfig's context, else "default"."""
+        own: str = getattr(store, "namespace", "")
+        return self.given_namespace or self.choice.namespace or own or DEFAULT_NAMESPACE
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[Store]:
         from quartermaster.stores import open_store
 
-        store = await open_store(self.choice.store, manager=MANAGER)
+        store = await open_store(self.choice.store, manager=MANAGER, patience_s=PATIENCE_S)
         try:
             yield store
         finally:
@@ -70,15 +74,18 @@ class Session:
 
 
 def store_options(function: Callable[..., T]) -> Callable[..., T]:
-    """`--store` and `-n` after the command as well as before it. The command receives `session`."""
+    """`--store`, `-n` and `-v` after the command as well as before it. The command receives `session`."""
     import functools
 
+    from quartermaster.cli.completing import complete_namespaces
+
     @click.option("--store", "store_url", metavar="URL", help="The store to use; see `qm --help`.")
-    @click.option("-n", "--namespace", metavar="NAME", help="The namespace.")
+    @click.option("-n", "--namespace", metavar="NAME", help="The namespace.", shell_complete=complete_namespaces)
+    @click.option("-v", "--verbose", count=True, help="More on standard error; twice for all of it.")
     @click.pass_obj
     @functools.wraps(function)
-    def wrapped(session: Session, /, *, store_url: str | None, namespace: str | None, **options: Any) -> T:
-        session.override(store_url=store_url, namespace=namespace)
+    def wrapped(session: Session, /, *, store_url: str | None, namespace: str | None, verbose: int, **options: Any) -> T:
+        session.override(store_url=store_url, namespace=namespace, verbosity=verbose)
         return function(session, **options)
 
     return wrapped

@@ -7,6 +7,7 @@ write, so the way through for a document that is fine is short.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 from quartermaster.resources.defaults import fill_defaults
@@ -68,10 +69,11 @@ def validate_update(old: Document, new: Document) -> list[Problem]:
     if (old.get("apiVersion"), old.get("kind")) != (new.get("apiVersion"), new.get("kind")):
         return [Problem("kind", f"cannot change from {old.get('kind')} to {new.get('kind')}")]
     problems = []
-    for path, mode, default in immutable_fields(cls):
-        before, after = (_at(document, path, default) for document in (old, new))
-        if before != after and not (mode == "once set" and before in (None, "")):
-            problems.append(Problem(".".join(path), _changed(before, after), "delete the object and create it anew"))
+    for field in immutable_fields(cls):
+        before, after = (_at(document, field.path, field.default) for document in (old, new))
+        if before != after and not (field.mode == "once set" and before in (None, "")):
+            path = ".".join(field.path)
+            problems.append(Problem(path, _changed(before, after), "delete the object and create it anew"))
     for rule in update_rules_of(cls):
         problems.extend(rule(old, new))
     return problems
@@ -113,6 +115,8 @@ def with_lines(problems: Iterable[Problem], lines: LineMap | None) -> list[Probl
     return sorted(placed, key=lambda problem: (problem.line, problem.path))
 
 
+# Nobody mends more at once, and to explain a list of a million wrong elements takes minutes.
+_PROBLEMS_LIMIT = 200
 _NO_METADATA = Problem("metadata.name", "is missing", "every object has a name")
 
 
@@ -122,7 +126,7 @@ def _kind_is_missing(document: Document) -> str:
 
 
 def _all_problems(cls: type[Object], document: Document, unknown_ok: bool) -> list[Problem]:
-    found = list(explain(document, full_schema_of(cls), unknown_ok=unknown_ok))
+    found = list(islice(explain(document, full_schema_of(cls), unknown_ok=unknown_ok), _PROBLEMS_LIMIT))
     usable = _without(document, "", {problem.path for problem in found})
     checks: list[Rule] = [lambda usable: _metadata_problems(usable.get("metadata", {}), kind_of(cls)), *rules_of(cls)]
     further = [problem for check in checks for problem in _as_far_as_possible(check, usable)]

@@ -15,7 +15,9 @@ from typing import IO, Any
 import yaml
 
 from quartermaster.resources.admission import class_of, fill_defaults, title_of, validate, with_lines
+from quartermaster.resources.paths import lies_in
 from quartermaster.resources.yamltext import (
+    DEPTH_LIMIT,
     Lines,
     Place,
     TooDeepError,
@@ -82,8 +84,8 @@ def parse_manifests(text: str, source: str) -> tuple[list[Manifest], list[Proble
             problems.append(
                 Problem(
                     "",
-                    f"the document is too large: {size / _MEBIBYTE:.1f} MiB, at most {DOCUMENT_LIMIT_BYTES // _MEBIBYTE} "
-                    "MiB can be stored",
+                    f"the document is too large: {size / _MEBIBYTE:.1f} MiB, and "
+                    f"{DOCUMENT_LIMIT_BYTES // _MEBIBYTE} MiB can be stored",
                     "split it into several objects",
                     first_line,
                     source,
@@ -99,8 +101,6 @@ def parse_manifests(text: str, source: str) -> tuple[list[Manifest], list[Proble
         except json.JSONDecodeError as error:
             line = first_line + error.lineno - 1
             problems.append(Problem("", f"is not JSON, column {error.colno}: {error.msg}", "", line, source))
-        except RecursionError:
-            problems.append(Problem("", "cannot be a manifest: nested too deep", "", first_line, source))
     return manifests, problems
 
 
@@ -159,7 +159,7 @@ def _split(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _parse_part(part: str, first_line: int, source: str) -> Iterator[Manifest]:
-    if part.lstrip().startswith(("{", "[")) and (found := _parse_json(part)) is not None:
+    if part.lstrip().startswith(("{", "[")) and (found := _parse_json(part, first_line)) is not None:
         for document in found:
             yield from _flatten(Manifest(document, source, first_line, _json_lines(part, first_line, len(found))))
         return
@@ -171,7 +171,7 @@ def _parse_part(part: str, first_line: int, source: str) -> Iterator[Manifest]:
             yield from _flatten(Manifest(parsed.document, source, line, parsed.lines, parsed.problems))
 
 
-def _parse_json(part: str) -> list[Any] | None:
+def _parse_json(part: str, first_line: int) -> list[Any] | None:
     """Documents one after the other, or None: then YAML, which JSON is nearly a part of, has the last word."""
     decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant)
     found = []
@@ -179,11 +179,27 @@ def _parse_json(part: str) -> list[Any] | None:
     try:
         while position < len(part):
             document, position = decoder.raw_decode(part, _skip_space(part, position))
+            if _is_too_deep(document):
+                raise TooDeepError(first_line)
             found.append(document)
             position = _skip_space(part, position)
-    except ValueError:
+    except RecursionError as error:
+        raise TooDeepError(first_line) from error
+    except json.JSONDecodeError:
         return None
     return found
+
+
+def _is_too_deep(document: Any) -> bool:
+    level = [document]
+    for _ in range(DEPTH_LIMIT):
+        level = [
+            child
+            for value in level
+            if isinstance(value, dict | list)
+            for child in (value.values() if isinstance(value, dict) else value)
+        ]
+    return bool(level)
 
 
 def _skip_space(text: str, position: int) -> int:
@@ -195,12 +211,12 @@ def _skip_space(text: str, position: int) -> int:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name is given twice")  # the YAML reader says which, and where
+        raise json.JSONDecodeError("a name is given twice", "", 0)  # the YAML reader says which, and where
     return found
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(text)
+    raise json.JSONDecodeError(f"{text} is not JSON", "", 0)
 
 
 def _json_lines(part: str, first_line: int, count: int) -> Lines:
@@ -234,8 +250,8 @@ def _problems_of(manifests: Iterable[Manifest]) -> list[Problem]:
     first: dict[tuple[Any, ...], Manifest] = {}
     for manifest in manifests:
         document = fill_defaults(manifest.document) if isinstance(manifest.document, dict) else manifest.document
-        # A key that is there twice, or is no text, is refused for that; what it holds is not looked at again.
-        found = list(manifest.problems) or validate(document)
+        written = manifest.problems
+        found = [*written, *(p for p in validate(document) if not any(lies_in(p.path, w.path) for w in written))]
         problems += [replace(p, source=manifest.source) for p in with_lines(found, manifest.lines)]
         name = _identity(document)
         if name is not None and first.setdefault(name, manifest) is not manifest:

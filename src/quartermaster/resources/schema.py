@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from quartermaster.resources.declare import QUANTITY_PATTERN
+from quartermaster.resources.declare import QUANTITY_PATTERN, Immutable
 from quartermaster.resources.model import UNKNOWN_KEY, Object, ObjectMeta
 from quartermaster.resources.rules import expressions_of
 
@@ -25,6 +25,8 @@ MAP_TYPE = "x-kubernetes-map-type"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 OPEN = "x-kubernetes-preserve-unknown-fields"
 VALIDATIONS = "x-kubernetes-validations"
+
+_INNER = ("items", "additionalProperties")
 
 UNCHANGED = "self == oldSelf"
 
@@ -46,11 +48,14 @@ def schema_of(cls: type[Object]) -> Schema:
         "metadata": {"type": "object"},
     }
     schema["properties"] = {**properties, **{k: v for k, v in schema["properties"].items() if k != "metadata"}}
-    for path, expression in expressions_of(cls):
+    rules = [(path, {"rule": e.rule, "message": e.message}) for path, e in expressions_of(cls)]
+    for path, rule in [*_presence_rules(cls), *rules]:
         target = schema
         for name in filter(None, path.split(".")):
             target = target["properties"][name]
-        target.setdefault(VALIDATIONS, []).append({"rule": expression.rule, "message": expression.message})
+        target.setdefault(VALIDATIONS, []).append(rule)
+    if "status" in schema["properties"]:
+        _allow_changes(schema["properties"]["status"])
     return schema
 
 
@@ -66,21 +71,37 @@ def metadata_schema() -> Schema:
     return _object_schema(ObjectMeta)
 
 
+class ImmutableField(msgspec.Struct, frozen=True):
+    path: tuple[str, ...]
+    mode: Immutable
+    default: Any
+    optional: bool  # whether it, or an object that it is in, may be absent
+
+
 @cache
-def immutable_fields(cls: type[Object]) -> tuple[tuple[tuple[str, ...], str, Any], ...]:
-    """(path, "always" or "once set", default) of every field that is declared so."""
-    return tuple(_immutable_fields(cls, ()))
+def immutable_fields(cls: type[Object]) -> tuple[ImmutableField, ...]:
+    """The fields that are declared so; a status follows what it reports, even where it has a part of a spec in it."""
+    return tuple(field for field in _immutable_fields(cls, (), False) if field.path[0] != "status")
 
 
-def _immutable_fields(cls: type[msgspec.Struct], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+def _immutable_fields(cls: type[msgspec.Struct], path: tuple[str, ...], optional: bool) -> Iterator[ImmutableField]:
     info = inspect.type_info(cls)
     for field in info.fields if isinstance(info, inspect.StructType) else ():
         kind, extra = _unwrap(field.type)
         here = (*path, field.encode_name)
+        absent = optional or not (field.required or "default" in extra)
         if mode := extra.get("immutable"):
-            yield here, mode, extra.get("default")
+            yield ImmutableField(here, mode, extra.get("default"), absent)
         elif isinstance(kind, inspect.StructType):
-            yield from _immutable_fields(kind.cls, here)
+            yield from _immutable_fields(kind.cls, here, absent)
+
+
+def _allow_changes(schema: Schema) -> None:
+    rules = [rule for rule in schema.pop(VALIDATIONS, ()) if rule["rule"] != UNCHANGED]
+    if rules:
+        schema[VALIDATIONS] = rules
+    for child in (*schema.get("properties", {}).values(), *(schema[k] for k in _INNER if k in schema)):
+        _allow_changes(child)
 
 
 def described(cls: type[msgspec.Struct]) -> str:
@@ -103,23 +124,29 @@ def _object_schema(cls: type[msgspec.Struct]) -> Schema:
         schema[MAP_TYPE] = "atomic"
     if getattr(cls, "partial", False):
         schema[OPEN] = True
-    if rules := [rule for f in fields for rule in _presence_rules(f, f.required)]:
-        schema[VALIDATIONS] = rules
     return schema
 
 
-def _presence_rules(field: inspect.Field, required: bool) -> list[Schema]:
-    """That an immutable field may not come or go is a rule of the object that has it."""
-    extra = _unwrap(field.type)[1]
-    immutable = extra.get("immutable")
-    name = cel_name(field.encode_name)
-    if not immutable or required or "default" in extra:
-        return []
-    if immutable == "always":
-        rule, what = f"has(self.{name}) == has(oldSelf.{name})", "cannot be added or removed"
-    else:
-        rule, what = f"!has(oldSelf.{name}) || has(self.{name})", "cannot be removed"
-    return [{"rule": rule, "message": f"{field.encode_name} {what}"}]
+def _presence_rules(cls: type[Object]) -> Iterator[tuple[str, Schema]]:
+    """That an immutable field may not come or go is a rule of an object that is always there: of `spec`, or the whole.
+
+    The path of that object comes with it.
+    """
+    for field in immutable_fields(cls):
+        if not field.optional:
+            continue
+        path = field.path
+        root = path[0] if len(path) > 1 else ""
+        steps = [cel_name(name) for name in (path[1:] if root else path)]
+        before, after = (
+            " && ".join(f"has({side}.{'.'.join(steps[: n + 1])})" for n in range(len(steps)))
+            for side in ("oldSelf", "self")
+        )
+        if field.mode == "always":
+            rule, what = f"({before}) == ({after})", "cannot be added or removed"
+        else:
+            rule, what = f"!({before}) || ({after})", "cannot be removed"
+        yield root, {"rule": rule, "message": f"{'.'.join(path)} {what}"}
 
 
 def cel_name(name: str) -> str:

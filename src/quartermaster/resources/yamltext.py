@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import yaml
@@ -30,7 +31,7 @@ class Lines:
     tree: Place
 
     def line_of(self, path: str) -> int:
-        known = self._known()
+        known = self._known
         while path and path not in known:
             path = parent(path)
         return known.get(path, self.tree.line)
@@ -42,6 +43,7 @@ class Lines:
             place = place.children.get(step) if place is not None else None
         return Lines(place or self.tree)
 
+    @cached_property
     def _known(self) -> dict[str, int]:
         found: dict[str, int] = {}
         waiting = [("", self.tree)]
@@ -150,7 +152,7 @@ class _Builder:
                 _merge(done)
                 self._finish(done.value, done.place, done.size, done.anchor)
             case yaml.AliasEvent():
-                self._alias(event.anchor, line)
+                self._alias(event.anchor or "", line)
             case yaml.ScalarEvent():
                 self._finish(self._scalar(event, line), Place(line), 1, event.anchor)
 
@@ -170,7 +172,10 @@ class _Builder:
     def _alias(self, name: str, line: int) -> None:
         anchored = self._anchors.get(name)
         if anchored is None:
-            self._problems.append(Problem(self._here(), f'the alias "*{name}" stands inside its own anchor', "", line))
+            inside = any(part.anchor == name for part in self._stack)
+            what = "stands inside its own anchor" if inside else "has no anchor"
+            path = self._here() if self._stack else ""
+            self._problems.append(Problem(path, f'the alias "*{name}" {what}', "put it in quotes if it is text", line))
             self._finish(None, Place(line), 1, None)
             return
         self._copied += anchored.size

@@ -15,13 +15,17 @@ from quartermaster.stores.base import Store
 from quartermaster.support.errors import UsageError
 
 IN_CLUSTER = "in-cluster"
+PATIENCE_S = 30.0
 
 
-async def open_store(url: str, *, manager: str = "quartermaster") -> Store:
-    """The store of that URL. `manager` is the name under which its writes own fields."""
+async def open_store(url: str, *, manager: str = "quartermaster", patience_s: float = PATIENCE_S) -> Store:
+    """The store of that URL. `manager` is the name under which its writes own fields.
+
+    `patience_s` is how long a call waits for a server that does not answer, where the URL does not say it itself.
+    """
     scheme, _, rest = url.partition(":")
     if scheme == "kubernetes":
-        return await _open_kubernetes(rest, manager)
+        return await _open_kubernetes(rest, manager, patience_s)
     if scheme not in ("memory", "sqlite", "etcd", "etcds"):
         raise UsageError(
             f'cannot open the store "{url}": it is neither memory:, sqlite:PATH, etcd://… nor kubernetes:CONTEXT',
@@ -43,17 +47,17 @@ async def open_store(url: str, *, manager: str = "quartermaster") -> Store:
         from quartermaster.stores.kv.etcd import connect
     except ImportError as error:
         raise _missing_extra(url, "etcd") from error
-    return ObjectStore(connect(url), manager=manager)
+    return ObjectStore(connect(url, deadline_s=patience_s), manager=manager)
 
 
-async def _open_kubernetes(context: str, manager: str) -> Store:
+async def _open_kubernetes(context: str, manager: str, patience_s: float) -> Store:
     try:
         from quartermaster.stores.kubernetes import KubernetesStore
     except ImportError as error:
         raise _missing_extra(f"kubernetes:{context}", "kubernetes") from error
     if context == IN_CLUSTER:
-        return await KubernetesStore.in_cluster(manager=manager)
-    return await KubernetesStore.open(context, manager=manager)
+        return await KubernetesStore.in_cluster(manager=manager, patience_s=patience_s)
+    return await KubernetesStore.open(context, manager=manager, patience_s=patience_s)
 
 
 def _missing_extra(url: str, extra: str) -> UsageError:

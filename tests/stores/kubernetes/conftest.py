@@ -1,4 +1,4 @@
-"""Stores on the shared API server, on kubeconfigs of the test's own making, and on a server that misbehaves on demand."""
+"""Stores on the shared API server, through kubeconfigs of a test's own, and on a server that misbehaves on demand."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

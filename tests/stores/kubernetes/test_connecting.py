@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trustme
 from tests.stores.kubernetes.conftest import Opener
@@ -116,8 +117,6 @@ class Plugin:
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
     def issue(self, **status: str) -> None:
-        import msgspec
-
         self._count += 1
         content = {"apiVersion": self.version, "kind": "ExecCredential", "status": status}
         (self.directory / f"answer-{self._count}").write_bytes(msgspec.json.encode(content))
@@ -224,7 +223,7 @@ async def test_verification_can_be_switched_off(open_as: Opener, kubernetes_serv
 async def test_the_name_in_the_certificate_may_be_another(open_as: Opener, kubernetes_server: KubernetesAccess) -> None:
     user = {"token": kubernetes_server.token}
     assert await works(await open_as(user, **{"tls-server-name": "localhost"}))
-    with pytest.raises(UnavailableError, match="is not trusted: Hostname mismatch.*tls-server-name"):
+    with pytest.raises(UnavailableError, match=r"is not trusted: Hostname mismatch.*tls-server-name"):
         await works(await open_as(user, **{"tls-server-name": "elsewhere.example.com"}))
 
 

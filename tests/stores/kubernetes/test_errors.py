@@ -84,7 +84,7 @@ def test_all_mistakes_are_told_with_their_path() -> None:
     [
         (
             500,
-            "failed to create typed patch object (/a; example.com/v1, Kind=Widget): .spec.foo: field not declared in schema",
+            "failed to create typed patch object (/a; x.com/v1, Kind=Widget): .spec.foo: field not declared in schema",
             Problem("spec.foo", "field not declared in schema"),
         ),
         (

@@ -13,12 +13,11 @@ from quartermaster.stores.kubernetes.connection import Connection, Material, in_
 from quartermaster.stores.kubernetes.kubeconfig import connection_of, kubeconfig_paths, read_kubeconfig
 from quartermaster.support.errors import UsageError
 
+Settings = dict[str, Any]
 SERVER = "https://api.example.com:6443"
 
 
-def connection(
-    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None, **context: str
-) -> Connection:
+def connection(tmp_path: Path, user: Settings, cluster: Settings | None = None, **context: str) -> Connection:
     path = tmp_path / "config"
     path.write_bytes(kubeconfig_content(user, {"server": SERVER, **(cluster or {})}, **context))
     return connection_of(read_kubeconfig([path]), environment={})
@@ -102,7 +101,7 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
 
 
 def test_a_missing_context_lists_those_that_are_there(tmp_path: Path) -> None:
-    contexts = [{"name": name, "context": {}} for name in ("production", "staging")]
+    contexts: list[Settings] = [{"name": name, "context": {}} for name in ("production", "staging")]
     config = read_kubeconfig([written(tmp_path / "config", contexts=contexts)])
     with pytest.raises(UsageError, match=r'cannot find context "test" in .*config; .*: production, staging'):
         connection_of(config, "test")
@@ -213,5 +212,5 @@ def test_outside_of_a_pod_there_is_no_service_account(tmp_path: Path) -> None:
     assert not runs_in_cluster({}, tmp_path)
     with pytest.raises(UsageError, match="does not run in a pod"):
         in_cluster_connection({}, tmp_path)
-    with pytest.raises(UsageError, match="token is not there.*automountServiceAccountToken"):
+    with pytest.raises(UsageError, match=r"token is not there.*automountServiceAccountToken"):
         in_cluster_connection({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)

@@ -115,7 +115,7 @@ async def test_silence_is_taken_for_death(misbehaving: Opener) -> None:
 
 async def test_an_old_revision_is_told_whether_before_or_in_the_stream(misbehaving: Opener) -> None:
     handler, _ = streams([failure(410, "Expired")])
-    with pytest.raises(ExpiredError, match="too old resource version.*list again"):
+    with pytest.raises(ExpiredError, match=r"too old resource version.*list again"):
         await take(await misbehaving(handler), 1)
 
     async def refuse(_: web.Request) -> web.StreamResponse:

@@ -1,7 +1,6 @@
 """The contract of `KeyValue`, the same for every implementation."""
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -26,8 +25,7 @@ async def opened(name: str, directory: Path, endpoints: tuple[str, ...]) -> Asyn
     elif name == "sqlite":
         from quartermaster.stores.kv.sqlite import SqliteKeyValue
 
-        opening = SqliteKeyValue.open(directory / "store.db")
-        kv = await opening if inspect.isawaitable(opening) else opening
+        kv = await SqliteKeyValue.open(directory / "store.db")
     else:
         from quartermaster.stores.kv.etcd import Settings, connect
 

@@ -35,6 +35,15 @@ async def leader_of(etcd: EtcdCluster) -> EtcdMember:
             await asyncio.sleep(0.1)
 
 
+async def freeze(member: EtcdMember) -> None:
+    """Returns when all threads stand still: until then they may answer."""
+    member.pause()
+    threads = Path("/proc", str(member.process.pid), "task")
+    async with asyncio.timeout(5):
+        while any("State:\tT" not in status.read_text() for status in threads.glob("*/status")):
+            await asyncio.sleep(0.005)
+
+
 class Counter:
     """Writers that count up one key by compare-and-swap until told to stop, each with a store of its own."""
 
@@ -145,11 +154,36 @@ async def test_a_frozen_leader_is_a_delay(etcd_throwaway: Throwaway) -> None:
     async with Counter(Settings(endpoints=addresses(etcd))) as counter:
         await counter.further(20)
         frozen = await leader_of(etcd)
-        frozen.pause()
+        await freeze(frozen)
         await counter.further(100)
         frozen.resume()
         await counter.further(20)
     await assert_nothing_lost_or_doubled(counter, store, start)
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_a_lost_quorum_is_a_delay(etcd_throwaway: Throwaway) -> None:
+    etcd = await etcd_throwaway(size=3)
+    alive, *frozen = etcd.members
+    # The store knows only the member that stays, and so meets "no leader" and not a dead connection.
+    store = connect(Settings(endpoints=(alive.url.removeprefix("http://"),)))
+    first = await store.transact([], [Put("/a", b"1")])
+    async with aclosing(store.watch("/", "0", after=first.revision)) as watch:
+        watching = asyncio.ensure_future(anext(watch))
+        for member in frozen:
+            await freeze(member)
+        writing = asyncio.ensure_future(store.transact([Compare("/a", modified=first.revision)], [Put("/a", b"2")]))
+        done, _ = await asyncio.wait([writing, watching], timeout=7)
+        assert not done
+        for member in frozen:
+            member.resume()
+        async with asyncio.timeout(15):
+            outcome = await writing
+            # The answer to one of the attempts may have been lost, and with it who did it.
+            assert outcome.succeeded or outcome.repeated
+            [change] = (await watching).changes
+        assert (change.value, change.previous) == (b"2", b"1")
     await store.close()
 
 

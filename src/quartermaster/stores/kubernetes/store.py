@@ -85,9 +85,9 @@ class KubernetesStore:
         return cls(connection, manager=manager, patience_s=patience_s, silence_s=silence_s)
 
     @classmethod
-    async def in_cluster(cls, *, manager: str = MANAGER) -> KubernetesStore:
+    async def in_cluster(cls, *, manager: str = MANAGER, patience_s: float = PATIENCE_S) -> KubernetesStore:
         """The server of the cluster in which this process is a pod."""
-        return cls(in_cluster_connection(), manager=manager)
+        return cls(in_cluster_connection(), manager=manager, patience_s=patience_s)
 
     @property
     def url(self) -> str:

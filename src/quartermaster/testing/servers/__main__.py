@@ -27,12 +27,10 @@ async def start(arguments: argparse.Namespace, stack: AsyncExitStack) -> EtcdAcc
     if arguments.server == "etcd":
         cluster = EtcdCluster(directory, size=arguments.size, version=arguments.version)
         return (await stack.enter_async_context(cluster)).access
-    server = KubernetesServer(directory, controller_manager=arguments.controller_manager)
-    access = (await stack.enter_async_context(server)).access
-    if arguments.apply:
-        await access.kubectl("apply", "--server-side", *(f"--filename={path}" for path in arguments.apply))
-        await access.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=20s")
-    return access
+    server = KubernetesServer(
+        directory, controller_manager=arguments.controller_manager, manifests=arguments.apply or ()
+    )
+    return (await stack.enter_async_context(server)).access
 
 
 def process_exists(pid: int) -> bool:

@@ -48,7 +48,8 @@ class KubernetesServer:
     """kube-apiserver with RBAC, on loopback, in `directory`.
 
     `tokens` names further users and their groups; `access.tokens` then has the token of each. `flags` are added to
-    those of kube-apiserver.
+    those of kube-apiserver. `manifests` are applied at the first start, before the controller manager runs: it looks
+    for new kinds twice a minute only.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class KubernetesServer:
         controller_manager: bool = False,
         tokens: Mapping[str, Sequence[str]] | None = None,
         flags: Sequence[str] = (),
+        manifests: Sequence[str | Path] = (),
     ) -> None:
         self.directory = directory
         self.kubeconfig = directory / "kubeconfig"
@@ -67,6 +69,7 @@ class KubernetesServer:
         self._groups = {"admin": [ADMINISTRATORS], **{name: list(groups) for name, groups in (tokens or {}).items()}}
         self._with_controller_manager = controller_manager
         self._flags = flags
+        self._manifests = tuple(manifests)
         self._ports = Ports()
         self._port = 0
         self._client_files: CertificateFiles | None = None
@@ -114,6 +117,7 @@ class KubernetesServer:
                 self._create()
             await self.process.start()
             await self.ready(timeout_s)
+            await self._apply_manifests()
             if self._controller_manager is not None and not self._controller_manager.running:
                 await self._controller_manager.start()
         except BaseException:
@@ -128,6 +132,12 @@ class KubernetesServer:
             return await fetch(f"{self.url}/readyz", tls=context, token=self.token) == (200, "ok")
 
         await self.process.until(answers_ok, timeout_s)
+
+    async def _apply_manifests(self) -> None:
+        manifests, self._manifests = self._manifests, ()
+        if manifests:
+            await self.kubectl("apply", "--server-side", *(f"--filename={path}" for path in manifests))
+            await self.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=20s")
 
     async def kill(self) -> None:
         """SIGKILL to the API server; its etcd goes on, and `start` brings it back."""

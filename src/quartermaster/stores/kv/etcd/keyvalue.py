@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from quartermaster.stores.kv.base import Batch, Compare, Entry, Operation, Outcome, Put, Range
 from quartermaster.stores.kv.etcd import rpc_pb2 as rpc
 from quartermaster.stores.kv.etcd.members import READ_ATTEMPT_S, Members, Method
-from quartermaster.stores.kv.etcd.settings import Settings, parse
+from quartermaster.stores.kv.etcd.settings import DEADLINE_S, Settings, parse
 from quartermaster.stores.kv.etcd.watching import watch
 from quartermaster.support.errors import ExpiredError, NotFoundError, RefusedError
 
@@ -26,9 +26,10 @@ _REVOKE = Method("/etcdserverpb.Lease/LeaseRevoke", rpc.LeaseRevokeResponse)
 _KEEP_ALIVE = Method("/etcdserverpb.Lease/LeaseKeepAlive", rpc.LeaseKeepAliveResponse)
 
 
-def connect(target: str | Settings) -> EtcdKeyValue:
+def connect(target: str | Settings, *, deadline_s: float = DEADLINE_S) -> EtcdKeyValue:
     """A store at a URL (see `settings`). Nothing is sent until the first call; wrong settings are refused here."""
-    return EtcdKeyValue(parse(target, os.environ) if isinstance(target, str) else target)
+    settings = parse(target, os.environ, deadline_s=deadline_s) if isinstance(target, str) else target
+    return EtcdKeyValue(settings)
 
 
 class EtcdKeyValue:

@@ -21,6 +21,7 @@ from quartermaster.support.errors import UsageError
 
 DEFAULT_PORT = "2379"
 DEFAULT_PREFIX = "/quartermaster"
+DEADLINE_S = 30.0
 EXAMPLE = "write it as etcd://host1:2379,host2:2379/prefix, or etcds:// for TLS"
 
 _TLS_PARAMETERS = {
@@ -44,7 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     server_name: str = ""
     user: str = ""
     password: str = ""
-    deadline_s: float = 30.0  # how long a call looks for a member that answers
+    deadline_s: float = DEADLINE_S  # how long a call looks for a member that answers
 
     @property
     def url(self) -> str:
@@ -55,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Settings({self.url})"
 
 
-def parse(url: str, environment: Mapping[str, str]) -> Settings:
+def parse(url: str, environment: Mapping[str, str], *, deadline_s: float = DEADLINE_S) -> Settings:
     """The settings that a URL and the environment make; UsageError says what is wrong, without the password."""
     scheme, separator, rest = url.partition("://")
     if scheme not in ("etcd", "etcds") or not separator:
@@ -80,7 +81,7 @@ def parse(url: str, environment: Mapping[str, str]) -> Settings:
         server_name=tls.get("server-name", ""),
         user=user,
         password=password,
-        deadline_s=_timeout_s(parameters.get("timeout", "30")),
+        deadline_s=_timeout_s(parameters["timeout"]) if "timeout" in parameters else deadline_s,
     )
 
 
