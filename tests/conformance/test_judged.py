@@ -6,11 +6,13 @@ at the end the order of the watch's events are compared after uids, versions and
 """
 
 import asyncio
+import difflib
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -35,6 +37,12 @@ STATUSES = st.lists(st.tuples(st.sampled_from(["Ready", "Healthy"]), st.sampled_
                     unique_by=lambda pair: pair[0], max_size=2)
 GLUSTERFS = st.sampled_from([None, {"cluster": "x"}, {"cluster": "x", "zone": 1}, {"cluster": "y", "zone": 2}])
 TIME = "2026-01-01T00:00:00Z"
+
+
+def difference(name: str, shown: Any, judged: Any) -> str:
+    """Only the lines that differ, with a few around them."""
+    texts = [msgspec.json.format(msgspec.json.encode(value), indent=1).decode().splitlines() for value in (judged, shown)]
+    return "\n".join(difflib.unified_diff(*texts, "the API server", name, lineterm="", n=6))
 
 
 class Witness:
@@ -108,7 +116,8 @@ class Judged(RuleBasedStateMachine):
         results = self.runner.run(all_of_them())
         judged = results.pop("kubernetes")
         for name, result in results.items():
-            assert result == judged, f"{name} shows {result}\nthe API server shows {judged}"
+            if result != judged:
+                raise AssertionError(difference(name, result, judged))
 
     @rule(name=NAMES, devices=DEVICES, labels=LABELS, finalizers=FINALIZERS)
     def create(self, name: str, devices: tuple[str, ...], labels: dict[str, str], finalizers: list[str]) -> None:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import logging
 import sys
 
-import structlog
-
+from quartermaster.support import log
 from quartermaster.testing.simulation import Run, run
 from quartermaster.testing.simulation.loop import Record
 
@@ -44,7 +42,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=10)
     arguments = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log.configure(verbosity=-1)
     first, count = (arguments.seed, 1) if arguments.seed is not None else (arguments.first, arguments.count)
     totals: dict[str, int] = {}
     for seed in range(first, first + count):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
-import structlog
 from msgspec.structs import replace
 
 from quartermaster.engine.cache import Caches
@@ -19,7 +17,7 @@ from quartermaster.resources.storage import StorageNode, StorageNodeSpec
 from quartermaster.stores.base import Store
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
-from quartermaster.support import entropy
+from quartermaster.support import entropy, log
 from quartermaster.support.errors import NotFoundError, StoreError, UnavailableError
 from quartermaster.support.tasks import TaskGroup
 from quartermaster.testing.simulation import CALM, Rates, Run, SeededFaults, record, run
@@ -38,9 +36,9 @@ NODES = 12
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log.configure(verbosity=-1)
     yield
-    structlog.reset_defaults()
+    log.configure()
 
 
 class Marker:

@@ -33,7 +33,9 @@ class Targets(msgspec.Struct, frozen=True):
 def parse_targets(words: Sequence[str]) -> Targets:
     """UsageError says what cannot be understood."""
     if not words:
-        raise UsageError("cannot tell which objects are meant", hint="for example `storagenodes`; `qm explain` lists the kinds")
+        raise UsageError(
+            "cannot tell which objects are meant", hint="for example `storagenodes`; `qm explain` lists the kinds"
+        )
     if any("/" in word for word in words):
         return Targets(_slashed(words))
     types, names = words[0], tuple(words[1:])

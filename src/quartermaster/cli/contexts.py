@@ -1,6 +1,6 @@
 """Which store a command uses, and why: the first of these that is there.
 
-    --store, QM_STORE, the saved context, the cluster this Pod runs in, the kubeconfig's current context, the embedded file
+    --store, QM_STORE, the saved context, the cluster of this Pod, the kubeconfig's current context, the embedded file
 
 Saved contexts stand in `$XDG_CONFIG_HOME/quartermaster/contexts.yaml`, which is written whole or not at all.
 """
@@ -8,13 +8,15 @@ Saved contexts stand in `$XDG_CONFIG_HOME/quartermaster/contexts.yaml`, which is
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from quartermaster.support.errors import InvalidError, NotFoundError, Problem
+from quartermaster.support.errors import InvalidError, NotFoundError, Problem, UsageError
 
+PREVIOUS = "-"
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -30,6 +32,7 @@ class Contexts(msgspec.Struct, frozen=True, omit_defaults=True):
     """The saved file."""
 
     current: str = ""
+    previous: str = ""  # what `qm context use -` goes back to
     contexts: tuple[Context, ...] = ()
 
     def find(self, name: str) -> Context:
@@ -54,8 +57,9 @@ def contexts_path(environment: Mapping[str, str]) -> Path:
 
 
 def embedded_path(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_DATA_HOME") or f"{_home(environment)}/.local/share"
-    return Path(base) / "quartermaster" / "store.db"
+    from quartermaster.stores.kv.sqlite.files import default_path
+
+    return default_path(environment)
 
 
 def load_contexts(path: Path) -> Contexts:
@@ -70,10 +74,60 @@ def load_contexts(path: Path) -> Contexts:
         raise InvalidError("cannot read the saved contexts", [problem]) from error
 
 
-def save_contexts(path: Path, contexts: Contexts) -> None:
+def change(path: Path, edit: Callable[[Contexts], Contexts]) -> Contexts:
+    """Read, change and write the file; two who do it at once do it one after the other."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _locked(path):
+        changed = edit(load_contexts(path))
+        _save(path, changed)
+    return changed
+
+
+def with_context(saved: Contexts, name: str, store: str | None, namespace: str | None) -> Contexts:
+    """With that context as given; what is not given stays."""
+    if not name or name == PREVIOUS:
+        raise UsageError(f'cannot name a context "{name}"')
+    known = {context.name: context for context in saved.contexts}
+    before = known.get(name)
+    if before is None and not store:
+        raise UsageError(f'cannot save the context "{name}": its store is missing', hint="say it with --store URL")
+    known[name] = Context(
+        name,
+        store or (before.store if before else ""),
+        namespace if namespace is not None else (before.namespace if before else ""),
+    )
+    return msgspec.structs.replace(saved, contexts=tuple(known.values()))
+
+
+def with_current(saved: Contexts, name: str) -> Contexts:
+    """Using that context; "-" is the one before, or none when there was none."""
+    wanted = saved.previous if name == PREVIOUS else saved.find(name).name
+    if wanted == saved.current:
+        return saved
+    return msgspec.structs.replace(saved, current=wanted, previous=saved.current)
+
+
+def without_context(saved: Contexts, name: str) -> Contexts:
+    gone = saved.find(name).name
+    return Contexts(
+        current="" if saved.current == gone else saved.current,
+        previous="" if saved.previous == gone else saved.previous,
+        contexts=tuple(context for context in saved.contexts if context.name != gone),
+    )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    import fcntl
+
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _save(path: Path, contexts: Contexts) -> None:
     import yaml
 
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     # A store's URL may hold a password.
     temporary = path.with_suffix(".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -104,13 +158,13 @@ def choose(option: str, environment: Mapping[str, str]) -> Choice:
 
 def _kubeconfig_context(environment: Mapping[str, str]) -> str:
     """The first current-context among the kubeconfig's files, as kubectl merges them."""
-    import yaml
-
     listed = environment.get("KUBECONFIG") or f"{_home(environment)}/.kube/config"
     for name in listed.split(os.pathsep):
         path = Path(name)
         if not name or not path.is_file():
             continue
+        import yaml
+
         try:
             content = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
         except (yaml.YAMLError, OSError) as error:

@@ -1,10 +1,10 @@
 """How an error ends: one message on standard error and an exit code. A traceback only for our own mistakes.
 
-    1    the store or the objects said no (not found, conflict, invalid, unavailable …)
-    2    the command line was wrong
-    3    `qm diff` found differences (not an error)
-    70   a mistake of this program; the traceback is shown with -v, and a report is welcome
-    130  interrupted
+0    done
+1    the store or the objects said no (not found, conflict, invalid, unavailable …); `qm diff`: there are differences
+2    the command line was wrong; `qm diff`: it could not be told
+70   a mistake of this program; the traceback is shown with -v, and a report is welcome
+130  interrupted
 """
 
 from __future__ import annotations
@@ -13,47 +13,53 @@ import sys
 
 import click
 
-from quartermaster.support.errors import QuartermasterError, UsageError
+from quartermaster.support.errors import ApplyConflictError, QuartermasterError, UsageError
 from quartermaster.support.redaction import redact
 
 FAILED = 1
 WRONG_USE = 2
-DIFFERENT = 3
 OUR_MISTAKE = 70
 INTERRUPTED = 130
 
 
-def report(error: Exception) -> int:
+def report(error: BaseException) -> int:
     """Tell the person, and return the exit code."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, click.Abort):
-        click.echo("interrupted", err=True)
+    if isinstance(error, click.Abort | KeyboardInterrupt):
         return INTERRUPTED
     if isinstance(error, click.ClickException):
         error.show()
         return error.exit_code
-    if isinstance(error, BrokenPipeError):
-        # The reader (head, less) has seen enough. Standard output is closed so that the exit does not complain.
-        sys.stderr.close()
-        return 0
     if isinstance(error, QuartermasterError):
-        _say(str(error))
+        say(sentence(error))
         return WRONG_USE if isinstance(error, UsageError) else FAILED
     if isinstance(error, OSError) and error.filename:
-        _say(f"cannot use {error.filename}: {error.strerror}")
+        say(f"cannot use {error.filename}: {error.strerror}")
         return FAILED
     return _our_mistake(error)
 
 
-def _say(text: str) -> None:
+def sentence(error: QuartermasterError) -> str:
+    """The error as a person at the command line needs it."""
+    if isinstance(error, ApplyConflictError) and error.conflicts:
+        fields = "".join(f"\n  {conflict.path}: owned by {conflict.manager}" for conflict in error.conflicts)
+        what = error.message.partition(":")[0]
+        return (
+            f"{what}: other managers own fields that it would change{fields}\n"
+            "leave these fields out, give them the same value, or take them over with --force-conflicts"
+        )
+    return str(error)
+
+
+def say(text: str) -> None:
     click.echo(click.style("error:", fg="red", bold=True) + f" {redact(text)}", err=True)
 
 
-def _our_mistake(error: Exception) -> int:
-    if any(argument in ("-v", "-vv", "--verbose") for argument in sys.argv):
+def _our_mistake(error: BaseException) -> int:
+    if any(argument.startswith("-v") or argument == "--verbose" for argument in sys.argv):
         import traceback
 
         traceback.print_exception(error)
-    _say(f"this is a mistake in quartermaster: {type(error).__name__}: {error}; run it again with -v and report it")
+    say(f"this is a mistake in quartermaster: {type(error).__name__}: {error}; run it again with -v and report it")
     return OUR_MISTAKE

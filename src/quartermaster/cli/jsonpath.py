@@ -65,8 +65,7 @@ def parse_template(text: str) -> Template:
     """UsageError says where a template cannot be read."""
     if "{" not in text and text.startswith((".", "$", "[")):
         return Template((parse_path(text),))
-    parts, position = _Parser(text).parts(nested=False)
-    assert position == len(text)
+    parts, _ = _Parser(text).parts(nested=False)
     return Template(parts)
 
 

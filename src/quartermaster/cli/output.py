@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-import click
 import msgspec
 
 from quartermaster.cli.arguments import full_name
+from quartermaster.cli.options import FORMS
 from quartermaster.resources import Object, kind_of, to_document
 from quartermaster.support.errors import UsageError
 
 if TYPE_CHECKING:
     from quartermaster.cli.jsonpath import Template
 
-T = TypeVar("T")
 Document = dict[str, Any]
 Form = Literal["", "wide", "yaml", "json", "name", "jsonpath"]
-FORMS = ("wide", "yaml", "json", "name", "jsonpath=TEMPLATE")
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -42,16 +40,10 @@ def parse_output(text: str) -> Output:
         return Output("jsonpath", parse_template(rest))
     for known in ("wide", "yaml", "json", "name"):
         if text == known:
-            return Output(known)  # type: ignore[arg-type]
+            return Output(known)
     if text:
         raise UsageError(f'cannot print as "{text}"', hint=f"-o takes {', '.join(FORMS)}")
     return Output()
-
-
-def output_option(*, forms: Sequence[str] = FORMS) -> Callable[[T], T]:
-    return click.option(  # type: ignore[return-value]
-        "-o", "--output", metavar="FORM", default="", help=f"{', '.join(forms[:-1])} or {forms[-1]}."
-    )
 
 
 def as_document(obj: Object, *, managed_fields: bool = False) -> Document:
@@ -116,8 +108,7 @@ def _dumper() -> Any:
     return Dumper
 
 
-def kind_sentence(kind: type[Object], namespace: str | None) -> str:
-    """What is said when there is nothing to show."""
-    if namespace is None or not kind_of(kind).namespaced:
+def nothing_found(kinds: Sequence[type[Object]], namespace: str | None) -> str:
+    if namespace is None or not any(kind_of(kind).namespaced for kind in kinds):
         return "No resources found"
     return f"No resources found in {namespace} namespace."

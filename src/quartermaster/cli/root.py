@@ -26,26 +26,37 @@ COMMANDS: dict[str, str] = {
     "version": "Show the version of this program and of the store.",
     "completion": "Print the shell completion for bash, zsh or fish.",
 }
+COMPLETE_VARIABLE = "_QM_COMPLETE"
+
+EPILOG = """\b
+Which store is used, the first of these that is there:
+  --store, QM_STORE, the saved context (`qm context`), the cluster of this Pod,
+  the kubeconfig's current context, the embedded file
+`qm context show` tells it. Commands that write name the store on standard error.
+
+`qm COMMAND --help` shows options and examples.
+"""
 
 
 class LazyGroup(click.Group):
     """A group that imports a command's module when the command is used."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"quartermaster.cli.{cmd_name}").command
+        command.name = cmd_name
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS:
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
@@ -53,14 +64,21 @@ class LazyGroup(click.Group):
             ctx.fail(f'there is no command "{args[0]}"{hint}')
         return super().resolve_command(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        # Past the group's own completion of commands, which imports every one of them.
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="`qm COMMAND --help` shows options and examples.",
+    epilog=EPILOG,
 )
 @click.option("--store", metavar="URL", help="sqlite:PATH, etcd://HOST:PORT,…, kubernetes:CONTEXT or memory:")
-@click.option("-n", "--namespace", metavar="NAME", help="Namespace; the context's own, else \"default\".")
+@click.option("-n", "--namespace", metavar="NAME", help='Namespace; the context\'s own, else "default".')
 @click.option("-v", "--verbose", count=True, help="More on standard error; twice for all of it.")
 @click.pass_context
 def root(context: click.Context, store: str | None, namespace: str | None, verbose: int) -> None:
@@ -73,18 +91,20 @@ def root(context: click.Context, store: str | None, namespace: str | None, verbo
     """
     from quartermaster.cli.session import Session
 
+    if os.environ.get("NO_COLOR"):
+        context.color = False
     context.obj = Session(store_url=store or "", namespace=namespace or "", verbosity=verbose)
 
 
 def main() -> None:
     """The entry point. Whatever goes wrong ends as one sentence and an exit code, not as a traceback."""
-    # No fork support: gRPC's fork handlers print warnings and cost start-up time.
+    # gRPC's fork handlers print warnings and cost start-up time, and nothing here forks without exec.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        root.main(standalone_mode=False, prog_name=os.path.basename(sys.argv[0]) or "qm")
-    except Exception as error:
+        code = root.main(standalone_mode=False, prog_name="qm", complete_var=COMPLETE_VARIABLE)
+    except (Exception, KeyboardInterrupt) as error:
         from quartermaster.cli.failures import report
 
-        sys.exit(report(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+        code = report(error)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -29,19 +29,19 @@ class Session:
     """One run of `qm`."""
 
     def __init__(self, *, store_url: str, namespace: str, verbosity: int) -> None:
-        self._option = store_url
+        self.given_store = store_url
         self.given_namespace = namespace
         self.verbosity = verbosity
 
     def override(self, *, store_url: str | None, namespace: str | None, verbosity: int = 0) -> None:
         """`qm get -n NAME` means the same as `qm -n NAME get`."""
-        self._option = store_url or self._option
+        self.given_store = store_url or self.given_store
         self.given_namespace = namespace or self.given_namespace
         self.verbosity += verbosity
 
     @cached_property
     def choice(self) -> Choice:
-        return choose(self._option, os.environ)
+        return choose(self.given_store, os.environ)
 
     def namespace(self, store: Store) -> str:
         """The one that was given, else the context's own, else that of the kubeconfig's context, else "default"."""
@@ -71,21 +71,3 @@ class Session:
 
             log.configure(verbosity=self.verbosity)
         return asyncio.run(work())
-
-
-def store_options(function: Callable[..., T]) -> Callable[..., T]:
-    """`--store`, `-n` and `-v` after the command as well as before it. The command receives `session`."""
-    import functools
-
-    from quartermaster.cli.completing import complete_namespaces
-
-    @click.option("--store", "store_url", metavar="URL", help="The store to use; see `qm --help`.")
-    @click.option("-n", "--namespace", metavar="NAME", help="The namespace.", shell_complete=complete_namespaces)
-    @click.option("-v", "--verbose", count=True, help="More on standard error; twice for all of it.")
-    @click.pass_obj
-    @functools.wraps(function)
-    def wrapped(session: Session, /, *, store_url: str | None, namespace: str | None, verbose: int, **options: Any) -> T:
-        session.override(store_url=store_url, namespace=namespace, verbosity=verbose)
-        return function(session, **options)
-
-    return wrapped

@@ -30,6 +30,8 @@ from quartermaster.support.errors import AlreadyExistsError, ConflictError, Fenc
 from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
 
+# The Lease of the one who runs the operators; in the namespace "default" unless configured otherwise.
+LEADER_LEASE = "quartermaster-leader"
 LEASE_S = 15
 RETRY_S = 5.0
 # Two observations never come closer together than this, whatever the arithmetic of waiting says.

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from msgspec import field
 
 from quartermaster.resources.declare import declare
+from quartermaster.resources.devices import AllDevices, DeviceList, Devices, Directories, FilterOfDevices, IPAddress
 from quartermaster.resources.kind import Column, kind
 from quartermaster.resources.model import Conditions, Object, Struct, Time
 from quartermaster.resources.rules import Expression, rule
-from quartermaster.resources.storage import AllDevices, DeviceList, Devices, Directories, FilterOfDevices, IPAddress
 from quartermaster.support.errors import Problem
 
 GROUP = "orchestration.coreos.com"

@@ -7,7 +7,7 @@ so that its text comes out the same: binary (Ki), decimal (k, m) or with an expo
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from decimal import ROUND_UP, Context, Decimal, localcontext
 from functools import lru_cache, total_ordering
 from typing import Literal, Self
 
@@ -24,7 +24,7 @@ _BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _LEAST = Decimal("1e-9")
 _GREATEST = Decimal(2**63 - 1)
 # Nothing that a quantity can hold is rounded by Python's own default of 28 digits.
-_EXACT = Context(prec=120, Emax=999_999, Emin=-999_999)
+_EXACT = Context(prec=600, Emax=999_999, Emin=-999_999)
 
 
 @total_ordering
@@ -42,8 +42,8 @@ class Amount(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def bytes(self) -> int:
-        """As a whole number, a fraction rounded up: what is asked for must fit."""
-        return int(self.value.to_integral_value(ROUND_CEILING))
+        """As a whole number, a fraction rounded away from zero: what is asked for must fit."""
+        return int(self.value.to_integral_value(ROUND_UP))
 
     def __str__(self) -> str:
         """As the API server would write it: no fraction, the largest suffix that loses nothing."""
@@ -106,7 +106,7 @@ def _read(text: str) -> tuple[Decimal, Family]:
 
 def _round_up(value: Decimal) -> Decimal:
     """To whole nano-units, away from zero; smaller than that does not exist."""
-    return (value / _LEAST).to_integral_value(ROUND_CEILING) * _LEAST if value % _LEAST else value
+    return value.quantize(_LEAST, ROUND_UP) if -value.as_tuple().exponent > 9 else value  # type: ignore[operator]
 
 
 def _number_text(number: int | float) -> str:

@@ -5,18 +5,26 @@ A cluster is (namespace, type, `spec.<type>.cluster`); see `cluster_of`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 from msgspec import field
 
 from quartermaster.resources.declare import Quantity, declare
+from quartermaster.resources.devices import (
+    AllDevices,
+    DeviceList,
+    Devices,
+    Directories,
+    FilterOfDevices,
+    IPAddress,
+    device_filter_can_match,
+    nothing_is_listed_twice,
+)
 from quartermaster.resources.kind import Column, kind
 from quartermaster.resources.model import Conditions, Object, Struct, Time
 from quartermaster.resources.names import check_label_value, check_qualified_name
 from quartermaster.resources.paths import join
-from quartermaster.resources.quantity import Amount
 from quartermaster.resources.rules import Expression, rule
 from quartermaster.support.errors import Problem
 
@@ -31,8 +39,6 @@ ONLINE = "ONLINE"
 DEFAULT_CLUSTER = "default"
 
 _CLUSTER_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_PATH_PATTERN = r"^/.*[^/]$"
-_PATH_SAYS = "must be an absolute path"
 
 ClusterName = Annotated[
     str,
@@ -48,7 +54,6 @@ Zone = Annotated[
     int | None,
     declare("The failure zone of the node: copies of data are put into different ones.", default=1, minimum=1),
 ]
-IPAddress = Annotated[str, declare(cel="isIP(self)", max_length=45)]
 
 
 class StorageNetwork(Struct):
@@ -60,15 +65,6 @@ class StorageNetwork(Struct):
             max_items=16,
         ),
     ] = ()
-
-
-class DeviceFilter(Struct):
-    name: Annotated[str, declare("A regular expression that the device's name, such as vdb, must match.")] = ""
-    min_size: Annotated[Quantity | None, declare("The least size of a device.")] = None
-    max_size: Annotated[Quantity | None, declare("The greatest size of a device.")] = None
-    rotational: Annotated[
-        bool | None, declare("Whether only spinning disks (true) or only others (false) are meant.")
-    ] = None
 
 
 class GlusterFSNode(Struct):
@@ -108,22 +104,6 @@ class LocalNode(Struct):
     zone: Zone = None
 
 
-Devices = Annotated[
-    tuple[Annotated[str, declare(pattern=_PATH_PATTERN, says=_PATH_SAYS, max_length=4096)], ...],
-    declare("Raw devices to use, such as /dev/vdb.", list_type="atomic", max_items=1024),
-]
-Directories = Annotated[
-    tuple[Annotated[str, declare(pattern=_PATH_PATTERN, says=_PATH_SAYS, max_length=4096)], ...],
-    declare("Directories to use in place of devices.", list_type="atomic", max_items=1024),
-]
-FilterOfDevices = Annotated[
-    DeviceFilter | None, declare("Which devices to use where none are listed; all that is given must hold.")
-]
-AllDevices = Annotated[
-    bool | None, declare("Whether to use every available device where none are listed and no filter is given.")
-]
-
-
 class StorageNodeSpec(Struct):
     type: Annotated[
         str, declare("The storage system to which the node belongs.", enum=STORAGE_TYPES, immutable="always")
@@ -161,21 +141,6 @@ class StorageNodeSpec(Struct):
     ceph: Annotated[CephNode | None, declare("Ceph specific information; only with type ceph.")] = None
     nfs: Annotated[NFSNode | None, declare("NFS specific information; only with type nfs.")] = None
     local: Annotated[LocalNode | None, declare("Information on a local node; only with type local.")] = None
-
-
-class Device(Struct):
-    """A block device as its host sees it."""
-
-    path: Annotated[str, declare("Where the device is found on its host, such as /dev/vdb.")]
-    id: Annotated[str, declare("What identifies the device for good: WWN, serial number or UUID.")] = ""
-    size: Annotated[Quantity | None, declare("The size of the device.")] = None
-    rotational: Annotated[bool | None, declare("Whether it is a spinning disk.")] = None
-    state: Annotated[str, declare("What has become of it: Available, InUse, Rejected, Failed or Missing.")] = ""
-    reason: Annotated[str, declare("Why it was rejected or failed, one word that programs may rely on.")] = ""
-    message: Annotated[str, declare("Why it was rejected or failed, as a sentence.")] = ""
-
-
-DeviceList = Annotated[tuple[Device, ...], declare("The devices and what has become of each.", keys=("path",))]
 
 
 class WipedDevice(Struct):
@@ -413,22 +378,6 @@ def section_fits_type(document: dict[str, Any]) -> Iterator[Problem]:
             )
 
 
-@rule(StorageNode, StorageCluster)
-def nothing_is_listed_twice(document: dict[str, Any]) -> Iterator[Problem]:
-    spec = document["spec"]
-    lists = [(name, spec.get(name, ())) for name in ("devices", "directories", "wipe")]
-    lists.append(("storageNetwork.ips", spec.get("storageNetwork", {}).get("ips", ())))
-    for name, values in lists:
-        if len(values) == len(set(values)):
-            continue
-        first: dict[str, int] = {}
-        for position, value in enumerate(values):
-            if first.setdefault(value, position) != position:
-                yield Problem(
-                    f"spec.{name}[{position}]", f'"{value}" is listed twice', f"spec.{name}[{first[value]}] is the same"
-                )
-
-
 @rule(StorageNode)
 def node_selector_is_of_labels(document: dict[str, Any]) -> Iterator[Problem]:
     for key, value in document["spec"].get("nodeSelector", {}).items():
@@ -436,23 +385,6 @@ def node_selector_is_of_labels(document: dict[str, Any]) -> Iterator[Problem]:
             yield Problem(join("spec.nodeSelector", key), f"the key of a label {wrong}")
         if wrong := check_label_value(value):
             yield Problem(join("spec.nodeSelector", key), f'the value of a label {wrong}, is "{value}"')
-
-
-@rule(StorageNode, StorageCluster)
-def device_filter_can_match(document: dict[str, Any]) -> Iterator[Problem]:
-    chosen = document["spec"].get("deviceFilter")
-    if not chosen:
-        return
-    try:
-        re.compile(chosen.get("name", ""))
-    except re.error as error:
-        yield Problem(
-            "spec.deviceFilter.name", f"is not a regular expression: {error}", 'write for example "^sd[b-d]$"'
-        )
-    if "minSize" in chosen and "maxSize" in chosen and Amount.of(chosen["minSize"]) > Amount.of(chosen["maxSize"]):
-        yield Problem(
-            "spec.deviceFilter.minSize", f"{chosen['minSize']} is more than maxSize {chosen['maxSize']}", "swap them"
-        )
 
 
 @rule(StorageCluster)
@@ -473,3 +405,7 @@ def one_way_of_replication(document: dict[str, Any]) -> Iterator[Problem]:
             f"{disperse['redundancy']} is not less than data {disperse['data']}",
             "for example data 4 and redundancy 2",
         )
+
+
+rule(StorageNode, StorageCluster)(nothing_is_listed_twice)
+rule(StorageNode, StorageCluster)(device_filter_can_match)

@@ -1,4 +1,8 @@
-"""Logs: a constant message and key-values, on standard error, secrets never."""
+"""Logs: a constant message and key-values, on standard error, secrets never.
+
+Nothing is set up by importing this, and structlog is imported with the first line that is written: a command that logs
+nothing does not pay for it. Until `configure` is called, warnings and worse are shown.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,77 @@ import logging
 import sys
 from typing import Any
 
-import structlog
-
 from quartermaster.support.redaction import redact
 
+_LEVELS = {-1: logging.CRITICAL, 0: logging.WARNING, 1: logging.INFO}
 
-def logger(name: str) -> Any:
-    """A bound logger; `name` is the room that speaks."""
-    return structlog.get_logger(room=name)
+
+class _Settings:
+    level = logging.WARNING
+    json = False
+    sink: Any = None  # structlog's logger, once it is needed
+
+
+class Logger:
+    """Speaks for one room."""
+
+    def __init__(self, room: str) -> None:
+        self._room = room
+
+    def debug(self, message: str, **values: Any) -> None:
+        self._write(logging.DEBUG, "debug", message, values)
+
+    def info(self, message: str, **values: Any) -> None:
+        self._write(logging.INFO, "info", message, values)
+
+    def warning(self, message: str, **values: Any) -> None:
+        self._write(logging.WARNING, "warning", message, values)
+
+    def error(self, message: str, **values: Any) -> None:
+        self._write(logging.ERROR, "error", message, values)
+
+    def exception(self, message: str, **values: Any) -> None:
+        """An error together with the traceback of what is being handled."""
+        self._write(logging.ERROR, "error", message, {**values, "exc_info": True})
+
+    def _write(self, level: int, method: str, message: str, values: dict[str, Any]) -> None:
+        if level < _Settings.level:
+            return
+        if _Settings.sink is None:
+            _Settings.sink = _open_sink()
+        getattr(_Settings.sink, method)(message, room=self._room, **values)
+
+
+def logger(room: str) -> Logger:
+    return Logger(room)
 
 
 def configure(*, verbosity: int = 0, json: bool = False) -> None:
-    """Called once by a program that runs for a while; a library user configures structlog as they like."""
-    level = {0: logging.WARNING, 1: logging.INFO}.get(verbosity, logging.DEBUG)
+    """Called once by a program. -1 shows nothing, 0 warnings, 1 what happens, 2 everything."""
+    _Settings.level = _LEVELS.get(verbosity, logging.DEBUG)
+    _Settings.json = json
+    _Settings.sink = None
+
+
+def _open_sink() -> Any:
+    import structlog
+
+    # Keys in the order in which they were given: sorting would hide the message's own order.
     renderer: Any = (
         structlog.processors.JSONRenderer()
-        if json
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=40)
+        if _Settings.json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False)
     )
-    structlog.configure(
+    return structlog.wrap_logger(
+        structlog.PrintLogger(sys.stderr),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _redact_values,
             structlog.processors.format_exc_info,
+            _redact_values,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
     )
 
 

@@ -129,7 +129,6 @@ async def test_an_api_server_killed_under_watches_loses_and_doubles_nothing(
         following.cancel()
     acknowledged = sorted(version for writer in writers for version in writer.acknowledged)
     assert len(acknowledged) > 100
-    print("COUNTS", len(acknowledged), [(len(f.listed), len(f.watched)) for f in followers])
     for follower in followers:
         assert sorted(set(follower.watched)) == follower.watched
         # Between two lists nothing is skipped: all that was acknowledged after the last one came by watch.

@@ -1,6 +1,7 @@
 """What is particular to the key-value store on etcd: its URL, TLS, users and roles, limits, and being closed."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -206,6 +207,16 @@ async def test_no_member_is_an_error_that_names_them_within_the_deadline(etcd_th
     with pytest.raises(UnavailableError, match="cannot watch /"):
         await anext(kv.watch("/", "0", after=1))
     await kv.close()
+
+
+async def test_many_who_wait_for_a_token_give_up_together() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        kv = connect(Settings(endpoints=(address,), user="user", password="password", deadline_s=1.0))
+        async with asyncio.timeout(3):
+            errors = await asyncio.gather(*(kv.get("/a") for _ in range(8)), return_exceptions=True)
+        assert [type(error) for error in errors] == [UnavailableError] * 8
+        await kv.close()
 
 
 async def test_the_oldest_supported_version_works(etcd_throwaway: Throwaway) -> None:

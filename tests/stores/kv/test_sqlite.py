@@ -14,6 +14,7 @@ import pytest
 from quartermaster.stores.kv.base import Batch, Compare, KeyValue, Outcome, Put, Remove
 from quartermaster.stores.kv.sqlite import HistoryLimits, SqliteKeyValue, default_path, watching
 from quartermaster.stores.kv.sqlite.ledger import Clock
+from quartermaster.stores.kv.sqlite.watcher import BUFFER_CHANGES
 from quartermaster.stores.kv.sqlite.writer import Commit, Work
 from quartermaster.support.errors import ExpiredError, InvalidError, NotFoundError, UnavailableError
 
@@ -246,7 +247,7 @@ async def test_a_watcher_that_lags_behind_its_buffer_reads_the_rest_from_history
     async with aclosing(store.watch("/", "0", after=1)) as watch, asyncio.timeout(WAIT_S):
         waiting = asyncio.ensure_future(anext(watch))
         await asyncio.sleep(0.05)
-        count = 2 * watching.BUFFER_CHANGES
+        count = 2 * BUFFER_CHANGES
         await asyncio.gather(*(put(store, f"/{number}") for number in range(count)))
         revisions = [change.revision for change in (await waiting).changes]
         while len(revisions) < count:

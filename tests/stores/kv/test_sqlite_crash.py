@@ -19,6 +19,7 @@ from quartermaster.stores.kv.sqlite import SqliteKeyValue
 
 PROGRAM = Path(__file__).with_name("sqlite_process.py")
 KILLS = 100
+WRITES = 20
 LOG_HEADER_BYTES = 32
 FRAME_BYTES = 24 + 4096
 
@@ -91,7 +92,7 @@ async def test_a_log_cut_at_any_frame_holds_all_writes_acknowledged_before_it(tm
     log = Path(f"{path}-wal")
     store = await SqliteKeyValue.open(path)
     log_bytes: list[int] = []  # as long as the log was when each write was acknowledged
-    for number in range(30):
+    for number in range(WRITES):
         outcome = await store.transact([], [Put(f"/n/{number:09}", b"x" * 1500), Put("/newest", b"%d" % number)])
         assert outcome.revision == number + 2
         log_bytes.append(log.stat().st_size)
@@ -119,7 +120,7 @@ async def test_a_log_cut_at_any_frame_holds_all_writes_acknowledged_before_it(tm
         shutil.rmtree(directory)
         kept.append(expected)
     assert min(kept) == 0
-    assert max(kept) == 30
+    assert max(kept) == WRITES
 
 
 def test_the_log_is_synced_before_each_acknowledgement(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ async def line_of(child: Process) -> str:
         return (await child.stdout.readline()).decode().strip()
 
 
+@pytest.mark.slow
 async def test_two_processes_lose_and_double_no_increment_and_a_third_sees_each_once(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     count = 150
@@ -61,6 +62,7 @@ async def test_two_processes_lose_and_double_no_increment_and_a_third_sees_each_
     await store.close()
 
 
+@pytest.mark.slow
 async def test_two_processes_that_write_at_once_share_the_store_fairly(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await (await SqliteKeyValue.open(path)).close()
@@ -131,6 +133,7 @@ async def test_a_watcher_that_the_kernel_does_not_wake_looks_by_itself(
     await other.close()
 
 
+@pytest.mark.slow
 async def test_the_lease_of_a_killed_process_ends_in_the_others(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = await SqliteKeyValue.open(path)
@@ -144,6 +147,7 @@ async def test_the_lease_of_a_killed_process_ends_in_the_others(tmp_path: Path) 
     await store.close()
 
 
+@pytest.mark.slow
 async def test_an_idle_watcher_wakes_only_for_its_safety_tick(tmp_path: Path) -> None:
     store = await SqliteKeyValue.open(tmp_path / "store.db")
     async with aclosing(store.watch("/", "0", after=1)) as watch:

@@ -249,3 +249,15 @@ def document_of(operation: Operation, live: dict[str, Any] | None, name: str) ->
         if operation.managed != "absent":
             metadata["managedFields"] = {"kept": stored, "first": stored[:1], "reset": [{}]}[operation.managed]
     return sent
+
+
+def has_forbidden_null(schema: dict[str, Any], value: Any) -> bool:
+    """An apply may leave null where a list or object lost its last item; validation refuses it, there and here."""
+    if value is None:
+        return not schema.get("nullable")
+    if isinstance(value, dict):
+        known = schema.get("properties", {})
+        parts = [(known.get(name) or schema.get("additionalProperties"), part) for name, part in value.items()]
+    else:
+        parts = [(schema.get("items"), part) for part in value] if isinstance(value, list) else []
+    return any(has_forbidden_null(part_schema, part) for part_schema, part in parts if part_schema is not None)

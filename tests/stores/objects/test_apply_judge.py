@@ -26,6 +26,7 @@ from tests.stores.objects.specimens import (
     answer_of,
     crowds,
     document_of,
+    has_forbidden_null,
     sequences,
 )
 
@@ -88,18 +89,6 @@ def conflict_of(cause: dict[str, str]) -> FieldConflict:
     found = re.match(r'conflict with "([^"]+)"', cause["message"])
     assert found
     return FieldConflict(found[1], cause["field"])
-
-
-def has_forbidden_null(schema: dict[str, Any], value: Any) -> bool:
-    """An apply may leave null where a list or object lost its last item; validation refuses it, there and here."""
-    if value is None:
-        return not schema.get("nullable")
-    if isinstance(value, dict):
-        known = schema.get("properties", {})
-        parts = [(known.get(name) or schema.get("additionalProperties"), part) for name, part in value.items()]
-    else:
-        parts = [(schema.get("items"), part) for part in value] if isinstance(value, list) else []
-    return any(has_forbidden_null(part_schema, part) for part_schema, part in parts if part_schema is not None)
 
 
 def with_what_the_server_sets(document: dict[str, Any], judged: dict[str, Any]) -> dict[str, Any]:

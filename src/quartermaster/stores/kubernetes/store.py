@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from quartermaster.resources.codec import Document, decode_document, encode_document, to_document
-from quartermaster.resources.kind import Kind, find_version, kind_of
+from quartermaster.resources.codec import Document, decode_document, encode, encode_document
+from quartermaster.resources.kind import find_version, kind_of
 from quartermaster.resources.model import Object
 from quartermaster.stores.base import Event, Fence, Page, Propagation
 from quartermaster.stores.kubernetes.connection import Connection, in_cluster_connection
@@ -166,7 +167,7 @@ class KubernetesStore:
             info.singular,
             namespace,
             meta.name or f"{meta.generate_name}…",
-            body=_body(info, obj, namespace),
+            body=_body(obj, namespace),
             repeatable=dry_run,
         )
         return await self._object(kind, request)
@@ -284,7 +285,7 @@ class KubernetesStore:
         if not meta.resource_version:
             problem = Problem("metadata.resourceVersion", "is missing", "read the object, change it, write it back")
             raise InvalidError(f"cannot {request.describe()}", [problem])
-        request.body = _body(info, obj, namespace)
+        request.body = _body(obj, namespace)
         return await self._object(kind, request)
 
     async def _page(
@@ -300,14 +301,9 @@ class KubernetesStore:
         return Watch(self.transport, kind, namespace, labels=labels, fields=fields, silence_s=self._silence_s)
 
 
-def _body(info: Kind, obj: Object, namespace: str) -> bytes:
+def _body(obj: Object, namespace: str) -> bytes:
     """The object as it is sent. Who manages which field is the server's to say: it keeps what it has."""
-    document = to_document(obj)
-    meta = document.setdefault("metadata", {})
-    meta.pop("managedFields", None)
-    if info.namespaced:
-        meta["namespace"] = namespace
-    return encode_document(document)
+    return encode(replace(obj, metadata=replace(obj.metadata, namespace=namespace, managed_fields=())))
 
 
 def _namespace_field(namespace: str) -> Document:

@@ -43,6 +43,15 @@ _HEALTHY_AFTER_S = 20.0  # a connection that lived as long was no failure
 _NONSENSE_LIMIT = 5
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
+_INTERRUPTIONS = (
+    UnavailableError,
+    NotSentError,
+    InterruptedRequestError,
+    aiohttp.ClientError,
+    TimeoutError,
+    OSError,
+)
+
 _log = logger("stores.kubernetes")
 
 
@@ -133,17 +142,16 @@ class Watch(Generic[T]):
                     raise StoreError(f"cannot watch {self._noun}: the server sends what is no event") from error
             except UntrustedError:
                 raise
-            except UnavailableError as error:
-                wait_s, cause = error.retry_after_s, str(error)
-            except (NotSentError, InterruptedRequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
-                cause = str(error) or type(error).__name__
+            except _INTERRUPTIONS as error:
+                wait_s, cause = getattr(error, "retry_after_s", 0.0), str(error) or type(error).__name__
             except InvalidError as error:
                 raise self._refusal(error) from error
             if self._initial and self._delivered:
                 raise UnavailableError(f"cannot watch {self._noun}: the initial state broke off: {cause}")
             if loop.time() - began >= _HEALTHY_AFTER_S:
                 failures = 0
-            _log.info("watch is resumed", kind=self._noun, revision=self._revision, cause=cause, failures=failures)
+            if failures <= 1:  # once per outage, however long it is
+                _log.info("watch is interrupted", kind=self._noun, revision=self._revision, cause=cause)
             await asyncio.sleep(max(wait_s, _BACKOFF.delay_s(max(failures - 1, 0))))
 
     def _request(self) -> Request:

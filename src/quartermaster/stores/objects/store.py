@@ -101,7 +101,7 @@ class ObjectStore:
         sent = _with_namespace(info, to_document(obj))
         entry = await self._read_for_update(info, sent)
         stored = _document(entry)
-        new = fill_defaults(rules.prepare_update(info, stored, sent))
+        new = rules.prepare_update(info, stored, fill_defaults(sent))
         new = track_update(
             full_schema_of(type(obj)),
             stored,
@@ -122,7 +122,7 @@ class ObjectStore:
         new = track_update(
             full_schema_of(type(obj)),
             stored,
-            fill_defaults(rules.prepare_status(info, stored, sent)),
+            rules.prepare_status(info, stored, fill_defaults(sent)),
             manager=self._manager,
             api_version=info.api_version,
             now=clock.timestamp(),
@@ -362,11 +362,10 @@ def _created(info: Kind, applied: Document) -> Document:
 
 
 def _merged(info: Kind, stored: Document, new: Document, *, status: bool) -> Document:
-    managed = new["metadata"].get("managedFields", [])
-    prepared = rules.prepare_status(info, stored, new) if status else rules.prepare_update(info, stored, new)
-    filled = fill_defaults(prepared)
-    filled["metadata"] = {**filled["metadata"], "managedFields": managed}
-    return filled
+    # Defaults first: a default that takes the place of an equal value changes nothing.
+    filled = fill_defaults(new)
+    prepared = rules.prepare_status(info, stored, filled) if status else rules.prepare_update(info, stored, filled)
+    return {**prepared, "metadata": {**prepared["metadata"], "managedFields": new["metadata"].get("managedFields", [])}}
 
 
 def _check_apply_preconditions(info: Kind, stored: Document | None, applied: Document, *, status: bool) -> None:

@@ -43,10 +43,11 @@ class EtcdAccess(msgspec.Struct, frozen=True, kw_only=True):
         command.append(f"--command-timeout={timeout_s:.0f}s")
         if self.tls is not None:
             command += [f"--cacert={self.tls.authority}", f"--cert={self.tls.certificate}", f"--key={self.tls.key}"]
-        if self.user:
-            command.append(f"--user={self.user}:{self.password}")
         # The oldest version speaks the previous API unless told; newer ones complain about being told.
         environment = os.environ | ({"ETCDCTL_API": "3"} if self.version == OLDEST_ETCD else {})
+        if self.user:
+            # In the environment, not among the arguments, which every user of the machine can read.
+            environment["ETCDCTL_USER"] = f"{self.user}:{self.password}"
         return await run_tool([*command, *arguments], timeout_s=timeout_s + 5, environment=environment, stdin=stdin)
 
 

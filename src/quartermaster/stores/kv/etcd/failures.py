@@ -39,7 +39,9 @@ class Verdict(Enum):
     FINAL = "no member will answer differently"
 
 
+NO_TOKEN = "the member gave no token in time"  # noqa: S105
 _RETRIED = (
+    (NO_TOKEN, Verdict.ELSEWHERE),
     ("failed to connect to all addresses", Verdict.ELSEWHERE),
     ("etcdserver: no leader", Verdict.ELSEWHERE),
     ("etcdserver: too many requests", Verdict.ELSEWHERE),

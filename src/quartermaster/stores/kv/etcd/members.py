@@ -17,7 +17,7 @@ import msgspec
 from google.protobuf.message import Message
 
 from quartermaster.stores.kv.etcd import rpc_pb2 as rpc
-from quartermaster.stores.kv.etcd.failures import Failure, Verdict, judge, refusal
+from quartermaster.stores.kv.etcd.failures import NO_TOKEN, Failure, Verdict, judge, refusal
 from quartermaster.stores.kv.etcd.settings import Settings, read_file
 from quartermaster.support import entropy
 from quartermaster.support.backoff import Backoff
@@ -58,7 +58,7 @@ class Method(msgspec.Struct, Generic[Response], frozen=True):
     attempt_s: float = WRITE_ATTEMPT_S
 
 
-AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", rpc.AuthenticateResponse)
+_AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", rpc.AuthenticateResponse)
 
 
 class Member:
@@ -106,11 +106,15 @@ class Member:
     async def _authenticate(self, timeout_s: float) -> None:
         if not self._settings.user:
             return
-        async with self._token_lock:  # etcd takes a tenth of a second of CPU for each: one for all who wait
-            if self.token:
-                return
-            request = rpc.AuthenticateRequest(name=self._settings.user, password=self._settings.password)
-            self.token = (await self._send(AUTHENTICATE, request, timeout_s)).token
+        request = rpc.AuthenticateRequest(name=self._settings.user, password=self._settings.password)
+        try:
+            # etcd takes a tenth of a second of CPU for each: one for all who wait, and all wait at the same time.
+            async with asyncio.timeout(timeout_s), self._token_lock:
+                if not self.token:
+                    self.token = (await self._send(_AUTHENTICATE, request, timeout_s)).token
+        except TimeoutError:
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, nothing, nothing, NO_TOKEN) from None
 
     async def _send(self, method: Method[Response], request: Message, timeout_s: float) -> Response:
         call = self._calls.get(method.path)

@@ -9,7 +9,8 @@
     queries       what a read does
     writer        group commit
     notification  the kernel's word that another process has written (inotify)
-    watching      one reader of new changes, many watchers
+    watcher       one range that is watched, with its buffer
+    watching      one reader of new changes for all watchers, and the timer of leases
     store         the `KeyValue` made of these
 
 docs/design/embedded-store.md says why it is built this way.

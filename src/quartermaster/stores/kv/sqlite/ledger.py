@@ -42,7 +42,11 @@ class Clock(NamedTuple):
 
 @functools.cache
 def machine_clock() -> Clock:
-    return Clock(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip(), time.monotonic)
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        boot = "unknown"  # not Linux: a lease of an earlier boot may then end late, never early
+    return Clock(boot, time.monotonic)
 
 
 class _Row(NamedTuple):

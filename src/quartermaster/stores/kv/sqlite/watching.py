@@ -8,67 +8,22 @@ error, goes back to reading for itself; so nothing is lost, and an error reaches
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from quartermaster.stores.kv.base import Batch, Change
 from quartermaster.stores.kv.sqlite import queries
 from quartermaster.stores.kv.sqlite.ledger import Clock
 from quartermaster.stores.kv.sqlite.opening import StoreFile
+from quartermaster.stores.kv.sqlite.watcher import Watcher
 from quartermaster.stores.kv.sqlite.worker import ANSWER_S, Worker
 from quartermaster.stores.kv.sqlite.writer import Commit
 from quartermaster.support.errors import StoreError, UnavailableError
-from quartermaster.support.log import logger
 
 # Covers a writer that died between its commit and its word to the others, and carries signs of progress.
 TICK_S = 2.0
 POLL_S = 0.05  # where the kernel cannot notify
 CHUNK_CHANGES = 500
-BUFFER_CHANGES = 2000
 _EVERYTHING = ("", "\U0010ffff\U0010ffff")
-
-
-class _Watcher:
-    """One range that somebody watches. What is up to `reached` was delivered, or waits in the buffer."""
-
-    def __init__(self, start: str, end: str, reached: int) -> None:
-        self.start = start
-        self.end = end
-        self.reached = reached
-        self.live = False
-        self.wake = asyncio.Event()
-        self._buffer: deque[Batch] = deque()
-        self._buffered = 0
-
-    def offer(self, changes: Sequence[Change], through: int) -> None:
-        mine = tuple(c for c in changes if self.start <= c.key < self.end and c.revision > self.reached)
-        if not mine:
-            return
-        if self._buffer and self._buffered + len(mine) > BUFFER_CHANGES:
-            self.live = False
-        else:
-            self._push(Batch(mine, through))
-
-    def progress(self, revision: int) -> None:
-        if not self._buffer and self.reached < revision:
-            self._push(Batch((), revision))
-
-    def fall_back(self) -> None:
-        self.live = False
-        self.wake.set()
-
-    def take(self) -> Batch | None:
-        if not self._buffer:
-            return None
-        batch = self._buffer.popleft()
-        self._buffered -= len(batch.changes)
-        return batch
-
-    def _push(self, batch: Batch) -> None:
-        self._buffer.append(batch)
-        self._buffered += len(batch.changes)
-        self.reached = batch.revision
-        self.wake.set()
 
 
 class Hub:
@@ -82,7 +37,7 @@ class Hub:
         self._sweep = sweep
         self._writing = writing
         self._worker = Worker("watcher", file.connect_reader, file.check, f"watch {file.url}")
-        self._watchers: dict[_Watcher, None] = {}
+        self._watchers: dict[Watcher, None] = {}
         self._tail = 0  # every live watcher was offered everything up to here
         self._deadline_s: float | None = None
         self._signal = asyncio.Event()
@@ -99,7 +54,7 @@ class Hub:
 
     async def watch(self, start: str, end: str, after: int) -> AsyncGenerator[Batch, None]:
         self._listen()
-        watcher = _Watcher(start, end, after)
+        watcher = Watcher(start, end, after)
         self._watchers[watcher] = None
         try:
             while not self._closed:
@@ -188,7 +143,7 @@ class Hub:
         if self._tail < news.pulse.revision:
             self._signal.set()
 
-    async def _catch_up(self, watcher: _Watcher) -> Batch | None:
+    async def _catch_up(self, watcher: Watcher) -> Batch | None:
         start, end, after = watcher.start, watcher.end, watcher.reached
         news = await self._worker.run(lambda c: queries.read_changes(c, start, end, after, CHUNK_CHANGES))
         watcher.reached = news.through
@@ -203,7 +158,7 @@ class Hub:
         for watcher in self._live():
             watcher.offer(changes, through)
 
-    def _live(self) -> list[_Watcher]:
+    def _live(self) -> list[Watcher]:
         return [watcher for watcher in self._watchers if watcher.live]
 
     def _learn(self, pulse: queries.Pulse) -> None:
@@ -219,7 +174,7 @@ class Hub:
         try:
             await self._sweep()
         except StoreError as error:
-            logger("stores.sqlite").warning("cannot end leases", store=self._file.url, reason=error.reason)
+            _warn("cannot end leases", store=self._file.url, reason=error.reason)
         else:
             self._signal.set()
 
@@ -243,4 +198,11 @@ class Hub:
             self._stop_listening = Notification(self._file.sidecar.path, self._notified).close
         except OSError as error:
             self._polls = True
-            logger("stores.sqlite").warning("watching by polling", store=self._file.url, cause=error.strerror)
+            _warn("watching by polling", store=self._file.url, cause=error.strerror)
+
+
+def _warn(message: str, **facts: str | None) -> None:
+    # The logging library is half of what importing this store would take, and most commands never warn.
+    from quartermaster.support.log import logger
+
+    logger("stores.sqlite").warning(message, **facts)

@@ -1,0 +1,218 @@
+"""Deleting, waiting until it is done, and doing the collector's work where nobody else does."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from quartermaster.cli import failures
+from quartermaster.cli.arguments import Targets, full_name, parse_targets
+from quartermaster.cli.finding import Query, find_groups
+from quartermaster.cli.given import place, read_given
+from quartermaster.cli.session import Session
+from quartermaster.resources import Object, kind_of
+from quartermaster.support.errors import (
+    DeadlineError,
+    ExpiredError,
+    NotFoundError,
+    QuartermasterError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from quartermaster.stores import Store
+    from quartermaster.stores.base import Propagation
+
+_PROPAGATION: dict[str, Propagation] = {
+    "background": "Background",
+    "foreground": "Foreground",
+    "orphan": "Orphan",
+}
+# An object that is held is worth a word before the whole time is over.
+_SILENT_S = 1.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command."""
+
+    words: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    labels: str = ""
+    fields: str = ""
+    everything: bool = False
+    all_namespaces: bool = False
+    yes: bool = False
+    cascade: str = "background"
+    wait: bool = True
+    timeout_s: float = 60.0
+    ignore_not_found: bool = False
+    dry_run: bool = False
+
+
+async def delete(session: Session, plan: Plan) -> int:
+    targets = _targets(plan)
+    manifests = read_given(plan.files) if plan.files else []
+    async with session.store() as store:
+        namespace = session.namespace(store)
+        missing: list[str] = []
+        if targets is None:
+            chosen = []
+            for given in reversed(place(manifests, namespace, given_namespace=session.given_namespace)):
+                try:
+                    chosen.append(await store.get(given.kind, given.name, given.namespace))
+                except NotFoundError as error:
+                    missing.append(str(error))
+        else:
+            query = Query(None if plan.all_namespaces else namespace, plan.labels, plan.fields)
+            groups = await find_groups(store, targets, query)
+            chosen = [obj for group in groups for obj in group.objects]
+            missing = [sentence for group in groups for sentence in group.missing]
+        session.name_store(store)
+        if plan.everything and chosen and not plan.dry_run:
+            _confirm(chosen, plan)
+        failed = await _delete_all(store, chosen, plan)
+    for sentence in [] if plan.ignore_not_found else missing:
+        failures.say(sentence)
+        failed = True
+    if not chosen and not missing:
+        click.echo("No resources found", err=True)
+    return failures.FAILED if failed else 0
+
+
+def _targets(plan: Plan) -> Targets | None:
+    """What is named on the command line, or None when files say it. Refuses what is ambiguous or far too much."""
+    if plan.files:
+        if plan.words or plan.labels or plan.fields or plan.everything or plan.all_namespaces:
+            raise UsageError("cannot delete by file and by name at once", hint="leave out one of them")
+        return None
+    targets = parse_targets(plan.words)
+    selects = bool(plan.labels or plan.fields)
+    if plan.everything and (targets.named or selects):
+        raise UsageError("cannot use --all with names or a selector", hint="leave out one of them")
+    if not targets.named and not selects and not plan.everything:
+        raise UsageError("cannot tell which objects to delete", hint="name them, select them with -l, or say --all")
+    return targets
+
+
+def _confirm(chosen: Sequence[Object], plan: Plan) -> None:
+    if plan.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"cannot delete {len(chosen)} objects without asking: there is no terminal", hint="say --yes")
+    click.confirm(f"Delete {len(chosen)} objects?", abort=True, err=True)
+
+
+async def _delete_all(store: Store, chosen: Sequence[Object], plan: Plan) -> bool:
+    """Whether something went wrong."""
+    failed = False
+    held = []
+    for obj in chosen:
+        try:
+            after = await _delete_one(store, obj, plan)
+        except QuartermasterError as error:
+            failures.say(failures.sentence(error))
+            failed = True
+            continue
+        click.echo(f"{_quoted(obj)} deleted{' (dry run)' if plan.dry_run else ''}")
+        if after is not None and after.metadata.deletion_timestamp and after.metadata.finalizers:
+            held.append(after)
+    if plan.dry_run or not chosen:
+        return failed
+    await _collect(store)
+    if plan.wait:
+        for obj in held:
+            try:
+                await _wait_until_gone(store, obj, plan.timeout_s)
+            except QuartermasterError as error:
+                failures.say(str(error))
+                failed = True
+    return failed
+
+
+async def _delete_one(store: Store, obj: Object, plan: Plan) -> Object | None:
+    meta = obj.metadata
+    try:
+        return await store.delete(
+            type(obj),
+            meta.name,
+            meta.namespace,
+            uid=meta.uid,
+            propagation=_PROPAGATION[plan.cascade],
+            dry_run=plan.dry_run,
+        )
+    except NotFoundError:
+        return None  # gone since it was read: by its owner's end, perhaps
+
+
+async def _collect(store: Store) -> None:
+    """On our own stores dependants are the collector's work, which the leader runs; without one it is ours."""
+    from quartermaster.engine.election import LEADER_LEASE
+
+    if not store.fences or await store.lease_held("default", LEADER_LEASE):
+        return
+    from quartermaster.engine.collector import collect_once
+
+    collected = await collect_once(store)
+    if collected.deleted:
+        click.echo(f"{collected.deleted} dependent object{'s' if collected.deleted > 1 else ''} deleted")
+
+
+async def _wait_until_gone(store: Store, obj: Object, timeout_s: float) -> None:
+    latest = [obj]
+    try:
+        async with asyncio.timeout(min(_SILENT_S, timeout_s)):
+            await _until_gone(store, latest)
+            return
+    except TimeoutError:
+        pass
+    if timeout_s > _SILENT_S:
+        click.echo(f"waiting for {_quoted(latest[0])}: held by {_holders(latest[0])}", err=True)
+        try:
+            async with asyncio.timeout(timeout_s - _SILENT_S):
+                await _until_gone(store, latest)
+                return
+        except TimeoutError:
+            pass
+    raise DeadlineError(
+        f"cannot see the end of {_quoted(latest[0])} within {timeout_s:g} s: it is held by {_holders(latest[0])}",
+        hint="it goes when whoever put that there takes it away; --no-wait does not wait for it",
+    )
+
+
+async def _until_gone(store: Store, latest: list[Object]) -> None:
+    """Return when the object is no longer there; `latest` keeps its last state."""
+    kind, meta = type(latest[0]), latest[0].metadata
+    namespace = meta.namespace if kind_of(kind).namespaced else None
+    fields = f"metadata.name={meta.name}"
+    while True:
+        page = await store.list(kind, namespace, fields=fields)
+        if not any(obj.metadata.uid == meta.uid for obj in page.items):
+            return
+        latest[0] = page.items[0]
+        try:
+            async with aclosing(store.watch(kind, namespace, since=page.revision, fields=fields)) as events:
+                async for event in events:
+                    if event.object is None or event.object.metadata.uid != meta.uid:
+                        continue
+                    if event.type == "DELETED":
+                        return
+                    latest[0] = event.object
+        except ExpiredError:
+            continue
+
+
+def _holders(obj: Object) -> str:
+    names = obj.metadata.finalizers
+    return f"finalizer{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "nothing; it is about to go"
+
+
+def _quoted(obj: Object) -> str:
+    """As kubectl says it: storagenode.coreos.com "a"."""
+    kind, _, name = full_name(type(obj), obj.metadata.name).partition("/")
+    return f'{kind} "{name}"'

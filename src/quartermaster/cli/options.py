@@ -1,0 +1,69 @@
+"""Options that several commands have, declared once, without importing what the commands need to run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from quartermaster.cli.completing import complete_namespaces, complete_outputs
+
+if TYPE_CHECKING:
+    from quartermaster.cli.session import Session
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+FORMS = ("wide", "yaml", "json", "name", "jsonpath=TEMPLATE")
+
+
+def store_options(function: Callable[..., T]) -> Callable[..., T]:
+    """`--store`, `-n` and `-v` after the command as well as before it. The command receives `session`."""
+
+    @click.option("--store", "store_url", metavar="URL", help="The store to use; see `qm --help`.")
+    @click.option("-n", "--namespace", metavar="NAME", help="The namespace.", shell_complete=complete_namespaces)
+    @click.option("-v", "--verbose", count=True, help="More on standard error; twice for all of it.")
+    @click.pass_obj
+    @functools.wraps(function)
+    def wrapped(
+        session: Session, /, *, store_url: str | None, namespace: str | None, verbose: int, **options: Any
+    ) -> T:
+        session.override(store_url=store_url, namespace=namespace, verbosity=verbose)
+        return function(session, **options)
+
+    return wrapped
+
+
+def output_option(function: Command) -> Command:
+    return output_option_of(FORMS)(function)
+
+
+def output_option_of(forms: Sequence[str]) -> Callable[[Command], Command]:
+    """`-o` of a command that has fewer forms."""
+    sentence = f"{', '.join(forms[:-1])} or {forms[-1]}." if len(forms) > 1 else f"{forms[0]}."
+    return click.option(
+        "-o", "--output", metavar="FORM", default="", help=sentence, shell_complete=complete_outputs(forms)
+    )
+
+
+def selector_options(function: Command) -> Command:
+    function = click.option(
+        "--field-selector", "fields", metavar="FIELDS", default="", help='By field: "spec.type=glusterfs".'
+    )(function)
+    return click.option(
+        "-l", "--selector", "labels", metavar="LABELS", default="", help='By label: "a=b,c in (d,e),!f".'
+    )(function)
+
+
+def file_option(*, required: bool) -> Callable[[Command], Command]:
+    return click.option(
+        "-f",
+        "--filename",
+        "files",
+        metavar="FILE|DIR|-",
+        multiple=True,
+        required=required,
+        type=click.Path(allow_dash=True),
+        help="A file, a directory with all below it, or - for standard input; may be repeated.",
+    )

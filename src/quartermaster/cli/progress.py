@@ -1,0 +1,37 @@
+"""How far a long command is: one line on a terminal, from the second second on, and nothing anywhere else."""
+
+from __future__ import annotations
+
+import sys
+
+from quartermaster.support import clock
+
+_AFTER_S = 1.0
+_EVERY_S = 0.1
+
+
+class Progress:
+    """`step` after each piece of work, `clear` before anything else is printed and in the end."""
+
+    def __init__(self, verb: str, total: int) -> None:
+        self._verb = verb
+        self._total = total
+        self._done = 0
+        self._next = clock.monotonic() + _AFTER_S
+        # Where each object has a line of its own on the same terminal, these lines are the progress.
+        self._wanted = sys.stderr.isatty() and not sys.stdout.isatty()
+        self._shown = False
+
+    def step(self) -> None:
+        self._done += 1
+        if self._wanted and clock.monotonic() >= self._next:
+            self._next = clock.monotonic() + _EVERY_S
+            self._shown = True
+            sys.stderr.write(f"\r{self._verb} {self._done} of {self._total}\x1b[K")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            self._shown = False
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

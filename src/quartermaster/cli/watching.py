@@ -1,0 +1,141 @@
+"""Changes as they happen: what is there first, then each change; after a forgotten revision, what has changed since."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from quartermaster.cli.arguments import Targets, full_name
+from quartermaster.cli.finding import PAGE, Query, check_query
+from quartermaster.cli.output import Output, as_document, format_document, json_line
+from quartermaster.cli.tables import Columns, Writer
+from quartermaster.resources import Key, Object, kind_of
+from quartermaster.support.errors import ExpiredError, UsageError
+
+if TYPE_CHECKING:
+    from quartermaster.stores import Store
+
+ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"
+
+
+class Style(msgspec.Struct, frozen=True):
+    """How changes are printed."""
+
+    output: Output
+    labels: bool = False
+    managed_fields: bool = False
+    headers: bool = True
+    events: bool = False  # say what happened to the object
+
+
+class Change(msgspec.Struct, frozen=True):
+    type: str
+    object: Object
+
+
+async def show_changes(store: Store, targets: Targets, query: Query, style: Style) -> None:
+    """Print until interrupted."""
+    check_query(targets, query)
+    if len(targets.items) != 1 or len(targets.items[0].names) > 1:
+        raise UsageError("cannot watch several kinds or several names at once", hint="watch one kind, or one object")
+    target = targets.items[0]
+    if target.names:
+        query = msgspec.structs.replace(query, fields=f"metadata.name={target.names[0]}")
+    printer = _Printer(target.kind, query, style)
+    async with aclosing(changes(store, target.kind, query)) as batches:
+        async for batch in batches:
+            click.echo(printer.format(batch), nl=False)
+
+
+async def changes(store: Store, kind: type[Object], query: Query) -> AsyncGenerator[list[Change], None]:
+    """What is there, and then every change, in batches that belong together."""
+    known: dict[Key, Object] = {}
+    while True:
+        found, revision = await _list(store, kind, query)
+        if batch := _difference(known, found):
+            yield batch
+        known = found
+        try:
+            watch = store.watch(
+                kind, query.namespace_for(kind), since=revision, labels=query.labels, fields=query.fields
+            )
+            async with aclosing(watch) as events:
+                async for event in events:
+                    if event.object is None:
+                        continue
+                    _remember(known, event.type, event.object)
+                    yield [Change(event.type, event.object)]
+        except ExpiredError:
+            # The store has forgotten the revision: list again, and tell the difference.
+            continue
+
+
+async def _list(store: Store, kind: type[Object], query: Query) -> tuple[dict[Key, Object], str]:
+    found: dict[Key, Object] = {}
+    continues = ""
+    while True:
+        page = await store.list(
+            kind, query.namespace_for(kind), labels=query.labels, fields=query.fields, limit=PAGE, continues=continues
+        )
+        found.update((obj.key, obj) for obj in page.items)
+        continues = page.continues
+        if not continues:
+            return found, page.revision
+
+
+def _difference(known: dict[Key, Object], found: dict[Key, Object]) -> list[Change]:
+    gone = [Change(DELETED, obj) for key, obj in known.items() if key not in found]
+    there = []
+    for key, obj in found.items():
+        before = known.get(key)
+        if before is None or before.metadata.uid != obj.metadata.uid:
+            there.append(Change(ADDED, obj))
+        elif before.metadata.resource_version != obj.metadata.resource_version:
+            there.append(Change(MODIFIED, obj))
+    return gone + there
+
+
+def _remember(known: dict[Key, Object], type: str, obj: Object) -> None:
+    if type == DELETED:
+        known.pop(obj.key, None)
+    else:
+        known[obj.key] = obj
+
+
+class _Printer:
+    def __init__(self, kind: type[Object], query: Query, style: Style) -> None:
+        self._style = style
+        self._columns = Columns(
+            kind_of(kind),
+            wide=style.output.form == "wide",
+            with_namespace=query.namespace is None,
+            with_labels=style.labels,
+            before=("EVENT",) if style.events else (),
+        )
+        self._writer = Writer(self._columns.headers, show_headers=style.headers)
+
+    def format(self, batch: list[Change]) -> str:
+        if self._style.output.is_table:
+            return self._writer.format(self._row(change) for change in batch)
+        return "".join(self._text(change) for change in batch)
+
+    def _row(self, change: Change) -> list[str]:
+        before = (change.type,) if self._style.events else ()
+        return self._columns.cells(as_document(change.object), *before)
+
+    def _text(self, change: Change) -> str:
+        output, obj = self._style.output, change.object
+        if output.form == "name":
+            prefix = f"{change.type} " if self._style.events else ""
+            return f"{prefix}{full_name(type(obj), obj.metadata.name)}\n"
+        document = as_document(obj, managed_fields=self._style.managed_fields)
+        shown = {"type": change.type, "object": document} if self._style.events else document
+        if output.form == "json":
+            return json_line(shown)
+        if output.form == "yaml":
+            return "---\n" + format_document(output, shown)
+        return format_document(output, document) + "\n"
