@@ -39,7 +39,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 async def home(home_name: str, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Home]:
     opened: list[Store] = []
-    api_server = "kubernetes_collecting_server" if request.node.get_closest_marker("collecting") else "kubernetes_server"
+    api_server = (
+        "kubernetes_collecting_server" if request.node.get_closest_marker("collecting") else "kubernetes_server"
+    )
     shared = MemoryKeyValue()
     prefix = entropy.name_suffix(12)
 

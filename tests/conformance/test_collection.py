@@ -1,4 +1,4 @@
-"""What becomes of dependants. On our own stores the engine's collector does it, on Kubernetes the controller manager."""
+"""What becomes of dependants: the engine's collector sees to it, on Kubernetes the controller manager."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

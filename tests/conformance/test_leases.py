@@ -54,7 +54,9 @@ async def test_the_leader_writes_under_its_fence(store: Store, namespace: str) -
     }
     await store.apply(document, fence=fence)
     await store.delete(ConfigMap, "a", namespace, fence=fence)
-    assert [c.metadata.name for c in (await store.list(ConfigMap, namespace)).items if len(c.metadata.name) == 1] == ["b"]
+    assert [c.metadata.name for c in (await store.list(ConfigMap, namespace)).items if len(c.metadata.name) == 1] == [
+        "b"
+    ]
 
 
 async def test_a_renewal_does_not_disturb_the_fence(store: Store, namespace: str) -> None:
@@ -116,7 +118,9 @@ async def test_a_lease_that_is_not_renewed_runs_out(store: Store, namespace: str
     assert (await store.get(Lease, "leader", namespace)).spec.lease_transitions == 1
 
 
-async def test_the_end_of_an_old_holders_lease_leaves_the_new_holder_alone(store: Store, namespace: str, home: Home) -> None:
+async def test_the_end_of_an_old_holders_lease_leaves_the_new_holder_alone(
+    store: Store, namespace: str, home: Home
+) -> None:
     held = await store.create(lease(namespace, "one", 1, duration_s=1))
     other = await home.open("other")
     seen = await other.get(Lease, "leader", namespace)

@@ -34,8 +34,17 @@ def with_finalizers(obj: StorageNode, *finalizers: str) -> StorageNode:
     return replace(obj, metadata=replace(obj.metadata, finalizers=finalizers))
 
 
-READY = StorageNodeStatus(conditions=(Condition(type="Ready", status="True", reason="Fine", message="all is well",
-                                                last_transition_time="2026-01-01T00:00:00Z"),))
+READY = StorageNodeStatus(
+    conditions=(
+        Condition(
+            type="Ready",
+            status="True",
+            reason="Fine",
+            message="all is well",
+            last_transition_time="2026-01-01T00:00:00Z",
+        ),
+    )
+)
 
 
 async def test_what_was_created_is_there(store: Store, namespace: str) -> None:
@@ -80,8 +89,12 @@ async def test_a_new_object_has_no_status(store: Store, namespace: str) -> None:
 
 async def test_defaults_are_filled_in(store: Store, namespace: str) -> None:
     applied = await store.apply(
-        {"apiVersion": "coreos.com/v1", "kind": "StorageNode", "metadata": {"name": "a", "namespace": namespace},
-         "spec": {"type": "glusterfs", "glusterfs": {"cluster": "one"}}}
+        {
+            "apiVersion": "coreos.com/v1",
+            "kind": "StorageNode",
+            "metadata": {"name": "a", "namespace": namespace},
+            "spec": {"type": "glusterfs", "glusterfs": {"cluster": "one"}},
+        }
     )
     assert to_document(applied)["spec"]["glusterfs"] == {"cluster": "one", "zone": 1}
 
@@ -182,8 +195,12 @@ async def test_an_immutable_field_stays(store: Store, namespace: str) -> None:
 
 async def test_fields_of_a_newer_version_survive_a_typed_write(store: Store, namespace: str) -> None:
     await store.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "namespace": namespace},
-         "imagePullSecrets": [{"name": "registry"}]}
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "a", "namespace": namespace},
+            "imagePullSecrets": [{"name": "registry"}],
+        }
     )
     from quartermaster.resources import ServiceAccount
 

@@ -49,8 +49,15 @@ class Candidate:
 @asynccontextmanager
 async def candidate(url: str, name: str) -> AsyncIterator[Candidate]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.faults.candidate", url, name, str(LEASE_S), str(RETRY_S),
-        stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2],
+        sys.executable,
+        "-m",
+        "tests.faults.candidate",
+        url,
+        name,
+        str(LEASE_S),
+        str(RETRY_S),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
     )
     try:
         yield Candidate(process)
@@ -100,7 +107,7 @@ async def test_a_leader_that_was_stopped_past_its_lease_is_refused(url: str) -> 
 
 
 async def freeze(url: str, leader: Candidate) -> None:
-    """Stop it between two writes: stopped in one, it would keep the lock of an embedded store, and nobody could lead."""
+    """Stop it between two writes: in one it would keep the lock of an embedded store, and nobody could lead."""
     for _ in range(50):
         leader.process.send_signal(signal.SIGSTOP)
         if not url.startswith("sqlite:") or is_unlocked(url.removeprefix("sqlite:")):

@@ -6,7 +6,6 @@ import msgspec
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.resources.documents import document_of, storage_node, with_unknown_fields
 
 from quartermaster.resources import (
     ConfigMap,
@@ -23,6 +22,7 @@ from quartermaster.resources import (
 from quartermaster.resources.codec import decode, encode
 from quartermaster.resources.model import Object
 from quartermaster.resources.schema import full_schema_of
+from tests.resources.documents import document_of, storage_node, with_unknown_fields
 
 EVERY_KIND = pytest.mark.parametrize("cls", all_kinds(), ids=lambda cls: cls.__name__)
 MANY = settings(max_examples=50, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])

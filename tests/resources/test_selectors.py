@@ -1,11 +1,11 @@
 """Selectors choose as kubectl's do."""
 
 import pytest
-from tests.resources.documents import storage_node
 
 from quartermaster.resources import FieldSelector, LabelSelector, StorageNode
 from quartermaster.resources.selectors import LabelSelectorRequirement
 from quartermaster.support.errors import UsageError
+from tests.resources.documents import storage_node
 
 LABELS = {"app": "web", "tier": "front", "weight": "5", "empty": ""}
 

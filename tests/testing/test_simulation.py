@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from quartermaster.stores.kv.base import Compare, Put
-from quartermaster.stores.kv.memory import MemoryKeyValue
+from quartermaster.stores.kv.memory import PROGRESS_S, MemoryKeyValue
 from quartermaster.support import clock, entropy
 from quartermaster.support.errors import ExpiredError, UnavailableError
 from quartermaster.support.tasks import TaskGroup
@@ -385,6 +385,25 @@ class TestSeededFaults:
         counts = [run(main, seed=seed).value for seed in range(10)]
         for kind in ("delivery-delay", "watch-dropped", "watch-expired"):
             assert sum(count[kind] for count in counts) > 0
+
+    @simulated(range(20))
+    async def test_a_change_in_the_very_moment_of_a_bookmark_is_delivered(self) -> None:
+        kv = MemoryKeyValue()
+        seen: list[int] = []
+
+        async def watch() -> None:
+            async with contextlib.aclosing(kv.watch("a", "b", after=1)) as batches:
+                async for batch in batches:
+                    seen.extend(change.revision for change in batch.changes)
+
+        watcher = simulation_loop().start_process("watcher", watch())
+        for _ in range(3):
+            await asyncio.sleep(PROGRESS_S)
+            await kv.transact([], [Put("a", b"")])
+        await asyncio.sleep(1)
+        watcher.task.cancel()
+        await asyncio.wait([watcher.task])
+        assert seen == [2, 3, 4]
 
     @simulated()
     async def test_a_process_that_is_cut_off_gets_no_answer_and_others_do(self) -> None:

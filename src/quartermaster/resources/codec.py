@@ -170,5 +170,7 @@ def _find_element(elements: list[Any], position: int, known: Any, plan: _Plan, l
         wanted = [known.get(k) for k in plan.keys]
         return next((e for e in elements if [e.get(k) for k in plan.keys] == wanted), None)
     if known in elements:
-        return elements[elements.index(known)]
+        # Of several equal ones it is the one that has not moved.
+        at_its_place = position < len(elements) and elements[position] == known
+        return elements[position if at_its_place else elements.index(known)]
     return elements[position] if len(elements) == length else None

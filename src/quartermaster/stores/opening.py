@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from quartermaster.stores.base import Store
@@ -42,7 +43,7 @@ async def open_store(url: str, *, manager: str = "quartermaster", patience_s: fl
 
         if not rest:
             raise UsageError("cannot open the embedded store: no path is given", hint="sqlite:PATH")
-        return ObjectStore(await SqliteKeyValue.open(Path(rest).expanduser()), manager=manager)
+        return ObjectStore(await SqliteKeyValue.open(Path(os.path.expanduser(rest))), manager=manager)
     try:
         from quartermaster.stores.kv.etcd import connect
     except ImportError as error:
@@ -61,4 +62,5 @@ async def _open_kubernetes(context: str, manager: str, patience_s: float) -> Sto
 
 
 def _missing_extra(url: str, extra: str) -> UsageError:
-    return UsageError(f'cannot open the store "{url}": a package is missing', hint=f"pip install quartermaster[{extra}]")
+    hint = f"pip install quartermaster[{extra}]"
+    return UsageError(f'cannot open the store "{url}": a package is missing', hint=hint)

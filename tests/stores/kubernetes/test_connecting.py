@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 import pytest
 import trustme
-from tests.stores.kubernetes.conftest import Opener
 
 from quartermaster.resources.kubernetes.core import Namespace
 from quartermaster.stores.kubernetes import KubernetesStore
 from quartermaster.support.errors import ForbiddenError, UnauthorizedError, UnavailableError, UsageError
 from quartermaster.testing.servers import KubernetesAccess
+from tests.stores.kubernetes.conftest import Opener
 
 V1 = "client.authentication.k8s.io/v1"
 V1BETA1 = "client.authentication.k8s.io/v1beta1"

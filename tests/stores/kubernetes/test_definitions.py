@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.stores.kubernetes.conftest import ServerFactory
 
 from quartermaster.resources.crd import own_kinds
 from quartermaster.resources.kind import kind_of
@@ -13,6 +12,7 @@ from quartermaster.resources.storage import StorageNode, StorageNodeSpec
 from quartermaster.stores.kubernetes import KubernetesStore
 from quartermaster.stores.kubernetes.definitions import ensure_crds
 from quartermaster.support.errors import NotFoundError
+from tests.stores.kubernetes.conftest import ServerFactory
 
 pytestmark = pytest.mark.slow
 

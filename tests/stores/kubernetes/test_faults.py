@@ -9,13 +9,13 @@ from contextlib import aclosing
 
 import pytest
 from msgspec.structs import replace
-from tests.stores.kubernetes.conftest import ServerFactory, config_map
 
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.stores.kubernetes import KubernetesStore
 from quartermaster.support.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
 from quartermaster.support.tasks import TaskGroup
 from quartermaster.testing.servers import KubernetesServer
+from tests.stores.kubernetes.conftest import ServerFactory, config_map
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes]
 

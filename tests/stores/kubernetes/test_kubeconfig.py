@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from tests.stores.kubernetes.conftest import kubeconfig_content
 
 from quartermaster.stores.kubernetes.connection import Connection, Material, in_cluster_connection, runs_in_cluster
 from quartermaster.stores.kubernetes.kubeconfig import connection_of, kubeconfig_paths, read_kubeconfig
 from quartermaster.support.errors import UsageError
+from tests.stores.kubernetes.conftest import kubeconfig_content
 
 Settings = dict[str, Any]
 SERVER = "https://api.example.com:6443"

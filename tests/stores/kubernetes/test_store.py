@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.stores.kubernetes.conftest import Opener, config_map
 
 from quartermaster.resources.codec import to_document
 from quartermaster.resources.kubernetes.core import ConfigMap, Namespace
@@ -16,6 +15,7 @@ from quartermaster.stores.base import Fence, Store, StreamsInitialState
 from quartermaster.stores.kubernetes import KubernetesStore
 from quartermaster.support.errors import InvalidError, NotFoundError, RefusedError
 from quartermaster.testing.servers import KubernetesAccess
+from tests.stores.kubernetes.conftest import Opener, config_map
 
 
 async def filled(store: KubernetesStore, namespace: str, count: int) -> list[str]:

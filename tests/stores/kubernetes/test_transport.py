@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 from aiohttp import web
-from tests.stores.kubernetes.conftest import Handler, Opener, config_map
 
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.kubernetes import Connection, KubernetesStore
 from quartermaster.support.errors import ConflictError, UnavailableError
 from quartermaster.testing.servers import Ports
+from tests.stores.kubernetes.conftest import Handler, Opener, config_map
 
 FOUND = {"metadata": {"name": "a", "namespace": "default", "resourceVersion": "7", "uid": "u"}, "data": {}}
 STORED = ConfigMap(metadata=ObjectMeta(name="a", namespace="default", resource_version="7"))

@@ -7,13 +7,13 @@ from contextlib import aclosing, asynccontextmanager
 import msgspec
 import pytest
 from aiohttp import web
-from tests.stores.kubernetes.conftest import Handler, Opener
 
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.stores.base import Event
 from quartermaster.stores.kubernetes import KubernetesStore
 from quartermaster.stores.kubernetes.watch import Lines
 from quartermaster.support.errors import ExpiredError, ForbiddenError, RefusedError, StoreError, UnavailableError
+from tests.stores.kubernetes.conftest import Handler, Opener
 
 Seen = list[tuple[str, str]]
 

@@ -15,6 +15,10 @@ import aiohttp
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, note, settings
+
+from quartermaster.support.entropy import name_suffix
+from quartermaster.support.errors import FieldConflict
+from quartermaster.testing.servers import KubernetesAccess
 from tests.stores.objects.specimens import (
     API_VERSION,
     GROUP,
@@ -29,10 +33,6 @@ from tests.stores.objects.specimens import (
     has_forbidden_null,
     sequences,
 )
-
-from quartermaster.support.entropy import name_suffix
-from quartermaster.support.errors import FieldConflict
-from quartermaster.testing.servers import KubernetesAccess
 
 pytestmark = pytest.mark.kubernetes
 

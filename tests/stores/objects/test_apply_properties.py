@@ -3,6 +3,10 @@
 from typing import Any
 
 from hypothesis import given, settings
+
+from quartermaster.stores.objects.fields import FieldSet, difference, parse, union
+from quartermaster.stores.objects.merge import compare, merge
+from quartermaster.stores.objects.structure import fields_of, type_of
 from tests.stores.objects.specimens import (
     SCHEMA,
     Operation,
@@ -11,10 +15,6 @@ from tests.stores.objects.specimens import (
     has_forbidden_null,
     sequences,
 )
-
-from quartermaster.stores.objects.fields import FieldSet, difference, parse, union
-from quartermaster.stores.objects.merge import compare, merge
-from quartermaster.stores.objects.structure import fields_of, type_of
 
 Document = dict[str, Any]
 TYPE = type_of(SCHEMA)

@@ -6,9 +6,9 @@ It is attached to a lease of the key-value store: by that store's own clock it g
 
 from __future__ import annotations
 
+from quartermaster.resources import Lease
 from quartermaster.resources.codec import Document
 from quartermaster.resources.kind import Kind, kind_of
-from quartermaster.resources import Lease
 from quartermaster.stores.base import Fence
 from quartermaster.stores.kv.base import KeyValue, Operation, Put, Remove
 from quartermaster.stores.objects.keys import held_key

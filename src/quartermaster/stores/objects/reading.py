@@ -57,6 +57,7 @@ async def list_objects(
         # NUL sorts before every character of a name: the smallest key after the last one shown.
         revision, start = token.revision, token.after + "\0"
     found: list[T] = []
+    last = ""
     while True:
         part = await kv.range(start, end, limit=_CHUNK, revision=revision)
         revision = part.revision
@@ -65,10 +66,10 @@ async def list_objects(
             if not selection.matches(document):
                 continue
             if limit and len(found) == limit:
-                return Page(tuple(found), str(revision), _write_continuation(revision, previous))
+                return Page(tuple(found), str(revision), _write_continuation(revision, last))
             document["metadata"]["resourceVersion"] = str(entry.modified)
             found.append(from_document(kind, document))
-            previous = entry.key
+            last = entry.key
         if not part.more:
             return Page(tuple(found), str(revision))
         start = part.entries[-1].key + "\0"
@@ -93,16 +94,15 @@ def _event(kind: type[T], change: Change, selection: _Selection) -> Event[T] | N
     """As an API server reports it: an object that begins to match was ADDED, one that ceases to was DELETED."""
     before = decode_document(change.previous) if change.previous is not None else None
     after = decode_document(change.value) if change.value is not None else None
-    if after is None and before is None:
+    shown = after or before
+    if shown is None:
         raise ExpiredError(f"cannot tell what was deleted at revision {change.revision}", hint="list again")
     was = before is not None and selection.matches(before)
     now = after is not None and selection.matches(after)
     if not was and not now:
         return None
-    shown = after if now else (after or before)
-    assert shown is not None
-    shown["metadata"]["resourceVersion"] = str(change.revision)
     version = str(change.revision)
+    shown["metadata"]["resourceVersion"] = version
     obj = from_document(kind, shown)
     if was and now:
         return Event("MODIFIED", version, obj)

@@ -7,12 +7,12 @@ and here each write is one transaction that compares the revision that was read 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
+from quartermaster.resources import Lease
 from quartermaster.resources.admission import fill_defaults, validate, validate_update
 from quartermaster.resources.codec import Document, decode_document, encode_document, from_document, to_document
 from quartermaster.resources.kind import Kind, find_version, kind_of
-from quartermaster.resources import Lease
 from quartermaster.resources.model import Object
 from quartermaster.resources.schema import full_schema_of
 from quartermaster.stores.base import Event, Fence, Page, Propagation
@@ -41,6 +41,13 @@ _GENERATED_NAME_LIMIT = 63 - 5
 
 class _OvertakenError(ConflictError):
     """Another writer came between our read and our write."""
+
+
+class _Manner(NamedTuple):
+    """How a write is made."""
+
+    fence: Fence | None
+    dry_run: bool
 
 
 class ObjectStore:
@@ -85,12 +92,12 @@ class ObjectStore:
         document = _with_namespace(info, to_document(obj))
         meta = document["metadata"]
         if meta.get("name") or not meta.get("generateName"):
-            return cast(T, await self._create(type(obj), document, fence, dry_run))
+            return cast(T, await self._create(type(obj), document, _Manner(fence, dry_run)))
         base = meta["generateName"][:_GENERATED_NAME_LIMIT]
         for attempt in range(_GENERATE_ATTEMPTS):
             candidate = {**document, "metadata": {**meta, "name": base + entropy.name_suffix()}}
             try:
-                return cast(T, await self._create(type(obj), candidate, fence, dry_run))
+                return cast(T, await self._create(type(obj), candidate, _Manner(fence, dry_run)))
             except AlreadyExistsError:
                 if attempt == _GENERATE_ATTEMPTS - 1:
                     raise
@@ -110,7 +117,7 @@ class ObjectStore:
             api_version=info.api_version,
             now=clock.timestamp(),
         )
-        return cast(T, await self._replace(type(obj), entry, stored, new, fence, dry_run))
+        return cast(T, await self._replace(type(obj), entry, stored, new, _Manner(fence, dry_run)))
 
     async def update_status(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
         info = kind_of(obj)
@@ -128,7 +135,7 @@ class ObjectStore:
             now=clock.timestamp(),
             subresource="status",
         )
-        return cast(T, await self._replace(type(obj), entry, stored, new, fence, dry_run))
+        return cast(T, await self._replace(type(obj), entry, stored, new, _Manner(fence, dry_run)))
 
     async def apply(
         self,
@@ -160,9 +167,9 @@ class ObjectStore:
             )
             try:
                 if stored is None or entry is None:
-                    return await self._insert(cls, _created(info, new), fence, dry_run)
+                    return await self._insert(cls, _created(info, new), _Manner(fence, dry_run))
                 merged = _merged(info, stored, new, status=status)
-                return await self._replace(cls, entry, stored, merged, fence, dry_run)
+                return await self._replace(cls, entry, stored, merged, _Manner(fence, dry_run))
             except (_OvertakenError, AlreadyExistsError):
                 # Somebody wrote between our read and our write; an apply states an intent, so it is merged anew.
                 continue
@@ -193,7 +200,7 @@ class ObjectStore:
                     if not dry_run:
                         await self._remove(info, entry, stored, fence)
                     return from_document(kind, stored)
-                return cast(T, await self._replace(kind, entry, stored, marked, fence, dry_run))
+                return cast(T, await self._replace(kind, entry, stored, marked, _Manner(fence, dry_run)))
             except _OvertakenError:
                 if revision:
                     raise
@@ -227,7 +234,7 @@ class ObjectStore:
             raise _changed(info, sent)
         return entry
 
-    async def _create(self, cls: type[Object], sent: Document, fence: Fence | None, dry_run: bool) -> Object:
+    async def _create(self, cls: type[Object], sent: Document, manner: _Manner) -> Object:
         info = kind_of(cls)
         new = fill_defaults(rules.prepare_create(info, sent, uid=entropy.new_uid(), now=clock.timestamp()))
         new = track_update(
@@ -238,19 +245,19 @@ class ObjectStore:
             api_version=info.api_version,
             now=clock.timestamp(),
         )
-        return await self._insert(cls, new, fence, dry_run)
+        return await self._insert(cls, new, manner)
 
-    async def _insert(self, cls: type[Object], new: Document, fence: Fence | None, dry_run: bool) -> Object:
+    async def _insert(self, cls: type[Object], new: Document, manner: _Manner) -> Object:
         info = kind_of(cls)
         _require_valid("create", info, new, validate(new, unknown_ok=True))
         key = _key(info, new)
         value = encode_document(new)
-        if dry_run:
+        if manner.dry_run:
             if await self.kv.get(key) is not None:
                 raise AlreadyExistsError(f"cannot create {rules.describe(info, new)}: it is there already")
             return _typed(cls, new, 0)
         outcome = await self._transact(
-            info, [Compare(key, modified=0)], [Put(key, value), *await self._leases.operations(info, new)], fence
+            info, [Compare(key, modified=0)], [Put(key, value), *await self._leases.operations(info, new)], manner.fence
         )
         if not outcome.succeeded:
             have = outcome.current.get(key)
@@ -261,7 +268,7 @@ class ObjectStore:
         return _typed(cls, new, outcome.revision)
 
     async def _replace(
-        self, cls: type[Object], entry: Entry, stored: Document, new: Document, fence: Fence | None, dry_run: bool
+        self, cls: type[Object], entry: Entry, stored: Document, new: Document, manner: _Manner
     ) -> Object:
         info = kind_of(cls)
         _strip_version(stored)
@@ -269,17 +276,17 @@ class ObjectStore:
         if new == stored and not self._leases.concerns(info):
             return _typed(cls, stored, entry.modified)
         _require_valid("update", info, new, [*validate(new, unknown_ok=True), *validate_update(stored, new)])
-        if dry_run:
+        if manner.dry_run:
             return _typed(cls, new, entry.modified)
         if rules.is_released(new):
-            await self._remove(info, entry, new, fence)
+            await self._remove(info, entry, new, manner.fence)
             return _typed(cls, new, entry.modified)
         value = encode_document(new)
         outcome = await self._transact(
             info,
             [Compare(entry.key, modified=entry.modified)],
             [Put(entry.key, value), *await self._leases.operations(info, new)],
-            fence,
+            manner.fence,
         )
         if outcome.succeeded:
             return _typed(cls, new, outcome.revision)
@@ -317,7 +324,8 @@ class ObjectStore:
 def _class_of(document: Document) -> type[Object]:
     cls = find_version(document.get("apiVersion", ""), document.get("kind", ""))
     if cls is None:
-        problem = Problem("kind", f"{document.get('apiVersion')}/{document.get('kind')} is not known", "see `qm explain`")
+        named = f"{document.get('apiVersion')}/{document.get('kind')}"
+        problem = Problem("kind", f"{named} is not known", "`qm explain` lists the kinds")
         raise InvalidError("cannot apply the document", [problem])
     return cls
 
