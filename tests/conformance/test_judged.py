@@ -31,12 +31,13 @@ from quartermaster.testing.servers import EtcdAccess, KubernetesAccess
 NAMES = st.sampled_from(["a", "b", "c"])
 MANAGERS = st.sampled_from(["one", "two", "three"])
 DEVICES = st.sampled_from([(), ("/dev/vdb",), ("/dev/vdb", "/dev/vdc"), ("/dev/vdc",)])
-LABELS = st.dictionaries(st.sampled_from(["rack", "row"]), st.sampled_from(["1", "2"]), max_size=2)
+RACKS = st.sampled_from(["rack", "row"])
+LABELS = st.dictionaries(RACKS, st.sampled_from(["1", "2"]), max_size=2)
 FINALIZERS = st.lists(st.sampled_from(["example.com/x", "example.com/y"]), unique=True, max_size=2)
 # An apply that states an empty map or list in the metadata is left out: the API server drops the empty value when it
 # stores the object, so the next such apply differs from what is stored and makes a new version, once in a second.
-SOME_LABELS = LABELS.filter(bool)
-SOME_FINALIZERS = FINALIZERS.filter(bool)
+SOME_LABELS = st.dictionaries(RACKS, st.sampled_from(["1", "2"]), min_size=1, max_size=2)
+SOME_FINALIZERS = st.sampled_from([["example.com/x"], ["example.com/y"], ["example.com/x", "example.com/y"]])
 STATUSES = st.lists(
     st.tuples(st.sampled_from(["Ready", "Healthy"]), st.sampled_from(["True", "False"])),
     unique_by=lambda pair: pair[0],

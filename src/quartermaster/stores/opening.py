@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from quartermaster.stores.base import Store
@@ -43,12 +42,16 @@ async def open_store(url: str, *, manager: str = "quartermaster", patience_s: fl
 
         if not rest:
             raise UsageError("cannot open the embedded store: no path is given", hint="sqlite:PATH")
-        return ObjectStore(await SqliteKeyValue.open(Path(os.path.expanduser(rest))), manager=manager)
+        return ObjectStore(await SqliteKeyValue.open(_path(rest)), manager=manager)
     try:
         from quartermaster.stores.kv.etcd import connect
     except ImportError as error:
         raise _missing_extra(url, "etcd") from error
     return ObjectStore(connect(url, deadline_s=patience_s), manager=manager)
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
 
 
 async def _open_kubernetes(context: str, manager: str, patience_s: float) -> Store:
