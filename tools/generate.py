@@ -21,7 +21,7 @@ Files = Mapping[str, str]
 Generator = Callable[[], Files]
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.CSafeDumper):
     """Writes what is equal each time in full: an alias is no help to somebody who reads a manifest."""
 
     def ignore_aliases(self, _data: object) -> bool:

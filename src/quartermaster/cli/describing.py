@@ -25,6 +25,7 @@ _EVENTS_SHOWN = 50
 _HIDDEN_METADATA = ("name", "namespace", "labels", "annotations", "managedFields")
 _TOP = ("apiVersion", "kind", "metadata")
 _LABEL_WIDTH = 14
+_ACRONYMS = {"uid": "UID", "uuid": "UUID", "api": "API", "ip": "IP", "ips": "IPs", "csi": "CSI", "url": "URL"}
 
 
 async def describe(
@@ -182,4 +183,4 @@ def _is_field_name(name: str) -> bool:
 def _in_words(name: str) -> str:
     """nodeSelector → Node Selector; storageIPs → Storage IPs."""
     words = re.findall(r"[A-Z]+s?(?![a-z])|[A-Z]?[a-z0-9]+", name)
-    return " ".join(word if word.isupper() else word[:1].upper() + word[1:] for word in words) or name
+    return " ".join(_ACRONYMS.get(word.lower(), word[:1].upper() + word[1:]) for word in words) or name

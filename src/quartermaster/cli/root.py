@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -96,15 +97,25 @@ def root(context: click.Context, store: str | None, namespace: str | None, verbo
     context.obj = Session(store_url=store or "", namespace=namespace or "", verbosity=verbose)
 
 
-def main() -> None:
-    """The entry point. Whatever goes wrong ends as one sentence and an exit code, not as a traceback."""
-    # gRPC's fork handlers print warnings and cost start-up time, and nothing here forks without exec.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code. Whatever goes wrong ends as one sentence, not as a traceback."""
     try:
-        code = root.main(standalone_mode=False, prog_name="qm", complete_var=COMPLETE_VARIABLE)
+        code = root.main(
+            None if arguments is None else list(arguments),
+            prog_name="qm",
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+        )
     except (Exception, KeyboardInterrupt) as error:
         from quartermaster.cli.failures import report
 
-        code = report(error)
-    sys.exit(code if isinstance(code, int) else 0)
+        return report(error)
+    return code if isinstance(code, int) else 0
+
+
+def main() -> None:
+    """The entry point."""
+    # gRPC's fork handlers print warnings and cost start-up time, and nothing here forks without exec.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    sys.exit(run())

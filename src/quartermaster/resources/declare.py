@@ -81,8 +81,10 @@ def by(*keys: str) -> Meta:
 ATOMIC: Final = declare(list_type="atomic")
 SET: Final = declare(list_type="set")
 
-# "12Gi", 500, 1.5: what Kubernetes calls a quantity; resources.quantity reads it.
-QUANTITY_PATTERN: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"
+# "12Gi", 500: what Kubernetes calls a quantity; resources.quantity reads it. More digits than this mean nothing.
+QUANTITY_PATTERN: Final = (
+    r"^([+-]?)([0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?[0-9]{1,2}))?$"
+)
 Quantity = Annotated[str | int, Meta(extra={"quantity": True})]
 # Kinds of Kubernetes itself take 0.5 without quotes too; a CRD cannot.
 NumberOrQuantity = Annotated[str | int, Meta(extra={"quantity": True, "fraction": True})]

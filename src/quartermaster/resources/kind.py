@@ -6,7 +6,6 @@ read it from here.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
@@ -106,6 +105,8 @@ def find(word: str) -> type[Object]:
         if wanted in words:
             return cls
         known += [info.plural, info.singular, *info.short_names]
+    import difflib  # only for the hint: the kinds are imported by every command
+
     near = difflib.get_close_matches(wanted, known, n=1)
     raise UsageError(
         f'cannot find a kind named "{word}"',

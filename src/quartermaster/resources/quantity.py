@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import re
 from decimal import ROUND_UP, Context, Decimal, localcontext
-from functools import lru_cache, total_ordering
+from functools import lru_cache
 from typing import Literal, Self
 
 import msgspec
 
+from quartermaster.resources.declare import QUANTITY_PATTERN
 from quartermaster.support.errors import InvalidError
 
 Family = Literal["binary", "decimal", "exponent"]
 
-_TEXT = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?[0-9]+))?")
+_TEXT = re.compile(QUANTITY_PATTERN.strip("^$"))
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _LEAST = Decimal("1e-9")
 _GREATEST = Decimal(2**63 - 1)
 # Nothing that a quantity can hold is rounded by Python's own default of 28 digits.
-_EXACT = Context(prec=600, Emax=999_999, Emin=-999_999)
+_EXACT = Context(prec=300, Emax=999_999, Emin=-999_999)
 
 
-@total_ordering
 class Amount(msgspec.Struct, frozen=True, eq=False):
     """A quantity that was read. Amounts compare by value: 1Gi == 1024Mi."""
 
@@ -54,8 +54,17 @@ class Amount(msgspec.Struct, frozen=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return self.value == other.value if isinstance(other, Amount) else NotImplemented
 
-    def __lt__(self, other: object) -> bool:
-        return self.value < other.value if isinstance(other, Amount) else NotImplemented
+    def __lt__(self, other: Amount) -> bool:
+        return self.value < other.value
+
+    def __le__(self, other: Amount) -> bool:
+        return self.value <= other.value
+
+    def __gt__(self, other: Amount) -> bool:
+        return self.value > other.value
+
+    def __ge__(self, other: Amount) -> bool:
+        return self.value >= other.value
 
     def __hash__(self) -> int:
         return hash(self.value)
@@ -90,8 +99,6 @@ def _read(text: str) -> tuple[Decimal, Family]:
         raise InvalidError(f'cannot read the quantity "{text}": must be a number with a unit', hint="for example 10Gi")
     sign, digits, binary, decimal, exponent = match.groups()
     family: Family = "binary" if binary else "exponent" if exponent is not None else "decimal"
-    if exponent is not None and abs(int(exponent)) > 400:
-        raise InvalidError(f'cannot read the quantity "{text}": the exponent is out of range', hint="for example 10Gi")
     with localcontext(_EXACT):
         value = Decimal(digits if digits[-1] != "." else digits[:-1])
         if binary:

@@ -300,9 +300,22 @@ def explain_broken_yaml(text: str, error: yaml.YAMLError, *, first_line: int = 1
     context = getattr(error, "context_mark", None)
     started = context.line if context is not None else mark.line
     what = str(getattr(error, "problem", "") or "it cannot be read")
+    if "flow" in str(getattr(error, "context", "")):
+        number = _unclosed(lines, min(mark.line, len(lines) - 1))
+        fix = f"the bracket that begins on line {number + first_line} is not closed, or closed too often"
+        return Problem("", f"is not YAML: {what}", fix, number + first_line)
     line, fix = _guess(lines, mark, started, what, first_line)
     column = f", column {mark.column + 1}" if line == mark.line else ""
     return Problem("", f"is not YAML{column}: {what}", fix, line + first_line)
+
+
+def _unclosed(lines: list[str], last: int) -> int:
+    """The last line up to here that opens more brackets than it closes."""
+    for number in range(last, -1, -1):
+        row = lines[number]
+        if row.count("[") + row.count("{") > row.count("]") + row.count("}"):
+            return number
+    return last
 
 
 def _guess(lines: list[str], mark: Any, started: int, what: str, first_line: int) -> tuple[int, str]:
@@ -321,8 +334,6 @@ def _guess(lines: list[str], mark: Any, started: int, what: str, first_line: int
         return started, f"the quote or bracket that begins on line {started + first_line} is not closed"
     elif "cannot start any token" in what:
         fix = "put the value in quotes"
-    elif "',' or" in what:
-        return started, f"the bracket that begins on line {started + first_line} is not closed"
     elif "expected" in what or "mapping values" in what:
         fix = "look at the indentation: it must be that of the fields beside it"
     return mark.line, fix

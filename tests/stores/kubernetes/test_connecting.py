@@ -5,7 +5,7 @@ import base64
 import os
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -260,9 +260,10 @@ async def connect_proxy() -> AsyncIterator[tuple[int, list[str]]]:
     heads: list[str] = []
 
     async def pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        while data := await source.read(65536):
-            target.write(data)
-            await target.drain()
+        with suppress(OSError):
+            while data := await source.read(65536):
+                target.write(data)
+                await target.drain()
         target.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -272,10 +273,13 @@ async def connect_proxy() -> AsyncIterator[tuple[int, list[str]]]:
         there_reader, there_writer = await asyncio.open_connection(host, int(port))
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(pipe(reader, there_writer), pipe(there_reader, writer))
+        ended.set()
 
+    ended = asyncio.Event()
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1], heads
+        await asyncio.wait_for(ended.wait(), 10)
     finally:
         server.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
@@ -268,7 +267,7 @@ def text_into_data(document: dict[str, Any]) -> dict[str, Any]:
     texts = document.get("stringData")
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         return document
-    encoded = {name: base64.b64encode(text.encode()).decode() for name, text in texts.items()}
+    encoded = {name: binascii.b2a_base64(text.encode(), newline=False).decode() for name, text in texts.items()}
     rest = {name: value for name, value in document.items() if name != "stringData"}
     return {**rest, "data": {**(document.get("data") or {}), **encoded}}
 
@@ -278,7 +277,7 @@ def data_is_base64(document: dict[str, Any]) -> Iterator[Problem]:
     section = "data" if document["kind"] == "Secret" else "binaryData"
     for name, value in document.get(section, {}).items():
         try:
-            base64.b64decode(value, validate=True)
+            binascii.a2b_base64(value, strict_mode=True)
         except (binascii.Error, ValueError):
             yield Problem(
                 f"{section}.{name}",

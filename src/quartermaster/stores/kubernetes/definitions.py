@@ -27,7 +27,7 @@ class _Condition(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    conditions: list[_Condition] = []
+    conditions: list[_Condition] | None = None  # null in a definition that was just made
 
 
 class _Definition(msgspec.Struct, frozen=True):
@@ -35,11 +35,11 @@ class _Definition(msgspec.Struct, frozen=True):
 
     @property
     def established(self) -> bool:
-        return any(c.type == "Established" and c.status == "True" for c in self.status.conditions)
+        return any(c.type == "Established" and c.status == "True" for c in self.status.conditions or ())
 
     @property
     def refusal(self) -> str:
-        return "; ".join(c.message for c in self.status.conditions if c.status == "False" and c.message)
+        return "; ".join(c.message for c in self.status.conditions or () if c.status == "False" and c.message)
 
 
 async def ensure_crds(store: KubernetesStore, *, timeout_s: float = 30.0) -> tuple[str, ...]:

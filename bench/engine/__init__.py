@@ -1,0 +1,49 @@
+"""The engine: beside kopf and a raw load generator on a real API server, and on each store of our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.engine import apiserver, latency, stores
+from bench.engine.counts import FULL, QUICK
+from bench.machine import package_versions
+from bench.report import Section
+from quartermaster.testing.servers import ETCD_VERSION, KUBERNETES_VERSION, OLDEST_ETCD, EtcdCluster, KubernetesServer
+
+ABOUT = """The job: StorageNodes exist without a status; a controller in a process of its own lists them, caches them,
+reconciles each once and writes a status for each. Processor time and memory are those of that process, from the
+moment it has loaded and connected until it has seen all of its writes come back."""
+
+
+async def run(directory: Path, *, quick: bool) -> Section:
+    counts = QUICK if quick else FULL
+    crds = sorted((Path(__file__).resolve().parents[2] / "deploy" / "crds").glob("*.yaml"))
+    parts = []
+    async with KubernetesServer(directory / "kubernetes", manifests=crds) as server:
+        environment = {"KUBECONFIG": str(server.kubeconfig)}
+        parts.append(await apiserver.run(directory, server, counts))
+        await server.kubectl("create", "namespace", latency.NAMESPACE)
+        kubernetes = await latency.measure(directory, "kubernetes", "kubernetes:token", counts, environment)
+    async with EtcdCluster(directory / "etcd", fsync=True) as etcd:
+        url = f"etcd://{','.join(address.partition('//')[2] for address in etcd.endpoints)}/bench"
+        on_etcd = await stores.run_job_on(directory, f"etcd {ETCD_VERSION}", url, counts.store_objects)
+        etcd_latency = await latency.measure(directory, f"etcd {ETCD_VERSION}", url, counts)
+    async with EtcdCluster(directory / "etcd-oldest", version=OLDEST_ETCD, fsync=True) as oldest:
+        url = f"etcd://{','.join(address.partition('//')[2] for address in oldest.endpoints)}/bench"
+        on_oldest = await stores.run_job_on(directory, f"etcd {OLDEST_ETCD}", url, counts.smoke_objects)
+    sqlite_url = f"sqlite:{directory / 'store.db'}"
+    on_sqlite = await stores.run_job_on(directory, "sqlite", sqlite_url, counts.store_objects)
+    sqlite_latency = await latency.measure(directory, "sqlite", f"sqlite:{directory / 'latency.db'}", counts)
+    memory_latency = await latency.measure(directory, "memory", "memory:", counts)
+    scale = [await stores.run_job_on(directory, "memory", "memory:", objects) for objects in counts.scale]
+    parts.append(stores.summarise([on_etcd, on_oldest, on_sqlite, *scale], scale))
+    parts.append(latency.summarise([kubernetes, etcd_latency, sqlite_latency, memory_latency]))
+    versions = ("kubernetes " + KUBERNETES_VERSION, "etcd " + ETCD_VERSION, "wrk 4.1.0")
+    return Section(
+        name="engine",
+        about=ABOUT,
+        bars=tuple(bar for part in parts for bar in part.bars),
+        tables=tuple(table for part in parts for table in part.tables),
+        plots=tuple(plot for part in parts for plot in part.plots),
+        versions=(*versions, *package_versions("kopf", "aiohttp", "uvloop", "msgspec", "grpcio")),
+    )

@@ -1,0 +1,171 @@
+"""`qm delete`: what is meant goes, what it owns goes with it, and what holds it is named."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from quartermaster.engine.election import LEADER_LEASE
+from quartermaster.resources import ConfigMap, Lease, ObjectMeta, OwnerReference, StorageNode
+from quartermaster.resources.kubernetes.core import LeaseSpec
+from quartermaster.stores import Store, open_store
+from tests.cli.conftest import SEED, Cli, node
+
+Write = Callable[[str, str], Path]
+Prepare = Callable[[Callable[[Store], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def prepare(home: Path) -> Prepare:
+    """Do something to the store behind the command's back."""
+
+    def run(work: Callable[[Store], Awaitable[None]]) -> None:
+        async def whole() -> None:
+            store = await open_store(f"sqlite:{home}/.local/state/quartermaster/store.db")
+            try:
+                await work(store)
+            finally:
+                await store.close()
+
+        asyncio.run(whole())
+
+    return run
+
+
+@pytest.fixture
+def three(cli: Cli, write: Write) -> Cli:
+    labelled = node("b").replace("  name: b", "  name: b\n  labels: {rack: one}")
+    cli("apply", "-f", write("nodes.yaml", "---\n".join([node("a"), labelled, node("c")])))
+    return cli
+
+
+async def give_dependant(store: Store) -> None:
+    owner = await store.get(StorageNode, "a", "default")
+    reference = OwnerReference(api_version="coreos.com/v1", kind="StorageNode", name="a", uid=owner.metadata.uid)
+    await store.create(ConfigMap(metadata=ObjectMeta(name="child", namespace="default", owner_references=(reference,))))
+
+
+async def hold(store: Store) -> None:
+    held = await store.get(StorageNode, "a", "default")
+    meta = msgspec.structs.replace(held.metadata, finalizers=("example.org/drain",))
+    await store.update(msgspec.structs.replace(held, metadata=meta))
+
+
+def test_by_name(three: Cli) -> None:
+    result = three("delete", "sn", "a", "c")
+    assert result.lines == ['storagenode.coreos.com "a" deleted', 'storagenode.coreos.com "c" deleted']
+    assert "store: sqlite:" in result.err
+    assert three("get", "sn", "-o", "name").out == "storagenode.coreos.com/b\n"
+
+
+def test_by_selector(three: Cli) -> None:
+    assert three("delete", "sn", "-l", "rack=one").out == 'storagenode.coreos.com "b" deleted\n'
+    assert three("delete", "sn", "-l", "rack=one").err.endswith("No resources found\n")
+
+
+def test_by_file(three: Cli) -> None:
+    assert len(three("delete", "-f", "nodes.yaml").lines) == 3
+    again = three("delete", "-f", "nodes.yaml")
+    assert again.code == 1
+    assert again.err.count("cannot find storagenode") == 3
+    assert three("delete", "-f", "nodes.yaml", "--ignore-not-found").code == 0
+
+
+def test_a_dry_run_deletes_nothing(three: Cli) -> None:
+    assert three("delete", "sn", "a", "--dry-run").out == 'storagenode.coreos.com "a" deleted (dry run)\n'
+    assert three("get", "sn", "a").code == 0
+
+
+def test_all_of_them_only_after_a_yes(three: Cli) -> None:
+    refused = three("delete", "sn", "--all")
+    assert refused.code == 2
+    assert "cannot delete 3 objects without asking" in refused.err
+    assert len(three("delete", "sn", "--all", "--yes").lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("sn",), "cannot tell which objects to delete"),
+        ((), "cannot tell which objects are meant"),
+        (("sn", "a", "--all"), "cannot use --all with names"),
+        (("sn", "a", "-f", "nodes.yaml"), "cannot delete by file and by name"),
+        (("sn", "a", "-A"), "cannot look for a name in all namespaces"),
+    ],
+)
+def test_what_is_ambiguous_is_refused(three: Cli, arguments: tuple[str, ...], sentence: str) -> None:
+    result = three("delete", *arguments)
+    assert result.code == 2
+    assert sentence in result.err
+
+
+def test_what_it_owns_goes_with_it_where_nobody_leads(three: Cli, prepare: Prepare) -> None:
+    prepare(give_dependant)
+    assert "1 dependent object deleted" in three("delete", "sn", "a").out
+    assert three("get", "cm", "child").code == 1
+
+
+def test_foreground_ends_with_the_owner_gone_as_well(three: Cli, prepare: Prepare) -> None:
+    prepare(give_dependant)
+    assert three("delete", "sn", "a", "--cascade", "foreground").code == 0
+    assert three("get", "sn", "a").code == 1
+    assert three("get", "cm", "child").code == 1
+
+
+def test_orphans_stay(three: Cli, prepare: Prepare) -> None:
+    prepare(give_dependant)
+    assert three("delete", "sn", "a", "--cascade", "orphan").code == 0
+    assert three("get", "sn", "a").code == 1
+    assert three("get", "cm", "child", "-o", "jsonpath={.metadata.ownerReferences}").out == ""
+
+
+def test_where_somebody_leads_the_collecting_is_theirs(three: Cli, prepare: Prepare) -> None:
+    async def lead(store: Store) -> None:
+        await give_dependant(store)
+        spec = LeaseSpec(holder_identity="leader", lease_duration_seconds=600, lease_transitions=1)
+        await store.create(Lease(metadata=ObjectMeta(name=LEADER_LEASE, namespace="default"), spec=spec))
+
+    prepare(lead)
+    assert three("delete", "sn", "a").code == 0
+    assert three("get", "cm", "child").code == 0
+
+
+def test_what_is_held_by_a_finalizer_is_named_and_never_forced(three: Cli, prepare: Prepare) -> None:
+    prepare(hold)
+    result = three("delete", "sn", "a", "--timeout", "0.2")
+    assert result.code == 1
+    assert (
+        'cannot see the end of storagenode.coreos.com "a" within 0.2 s: it is held by finalizer example.org/drain'
+        in (result.err)
+    )
+    assert three("get", "sn", "a").code == 0
+    assert three("delete", "sn", "a", "--no-wait").code == 0
+
+
+def test_it_waits_until_the_finalizer_is_gone(
+    three: Cli, prepare: Prepare, home: Path, running: Callable[..., object]
+) -> None:
+    prepare(hold)
+    process = running("delete", "sn", "a", "--timeout", "50")
+    assert process.stderr.readline().startswith("store: ")
+    assert process.stderr.readline() == (
+        'waiting for storagenode.coreos.com "a": held by finalizer example.org/drain\n'
+    )
+
+    async def release(store: Store) -> None:
+        held = await store.get(StorageNode, "a", "default")
+        meta = msgspec.structs.replace(held.metadata, finalizers=())
+        await store.update(msgspec.structs.replace(held, metadata=meta))
+
+    prepare(release)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, 'storagenode.coreos.com "a" deleted\n', "")
+
+
+def test_a_file_with_a_mistake_deletes_nothing(cli: Cli, write: Write) -> None:
+    cli("apply", "-f", SEED)
+    result = cli("delete", "-f", SEED, "-f", write("bad.yaml", node("b", devicez="[]")))
+    assert result.code == 1
+    assert cli("get", "sn", "storage-node1").code == 0
