@@ -22,11 +22,7 @@ SLOWEST_RATE = 50
 
 class RawReport(msgspec.Struct, frozen=True):
     written: int
-    refused: int
     duration_s: float
-    p50_ms: float
-    p99_ms: float
-    socket_errors: int
 
     @property
     def rate(self) -> float:
@@ -72,20 +68,26 @@ async def run_raw(
     process = await asyncio.create_subprocess_exec(
         *("wrk", "--threads", "1", "--connections", str(connections), "--duration", f"{time_limit_s}s"),
         *("--timeout", "30s", "--script", str(SCRIPT), access.url, "--", str(path)),
+        stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env=os.environ | {"RAW_TOKEN": access.token},
     )
+    assert process.stdout is not None
+    output = b""
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), time_limit_s + 30)
+        async with asyncio.timeout(time_limit_s + 30):
+            while line := await process.stdout.readline():
+                output += line
+                if line.startswith(b"{"):
+                    break
     finally:
         if process.returncode is None:
             process.kill()
-            await process.wait()
+        await process.wait()
         path.unlink(missing_ok=True)
-    for line in output.splitlines():
-        if line.startswith(b"{"):
-            report = msgspec.json.decode(line, type=RawReport)
-            require(report.written == len(requests), f"wrk wrote {report.written} of {len(requests)}: {line.decode()}")
-            return report
-    raise BenchFailedError(f"wrk gave no answer: {output.decode()[-2000:]}")
+    if not line.startswith(b"{"):
+        raise BenchFailedError(f"wrk did not send everything:\n{output.decode()[-2000:]}")
+    report = msgspec.json.decode(line, type=RawReport)
+    require(report.written == len(requests), f"wrk wrote {report.written} of {len(requests)}")
+    return report

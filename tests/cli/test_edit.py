@@ -58,7 +58,9 @@ def test_a_mistake_opens_the_editor_again_and_says_what_is_wrong(cli: Cli, edito
                   "text.replace('zone: -1', 'zone: 2')")  # fmt: skip
     assert cli("edit", "sn", "storage-node1").out == "storagenode.coreos.com/storage-node1 edited\n"
     second = seen.read_text().split("=====\n")[1]
-    assert re.search(r"^#   line 16: spec.glusterfs.zone: ", second, re.MULTILINE)
+    told = re.search(r"^#   line (\d+): spec.glusterfs.zone: ", second, re.MULTILINE)
+    assert told is not None
+    assert second.splitlines()[int(told[1]) - 1].strip() == "zone: -1"
 
 
 @pytest.mark.parametrize(

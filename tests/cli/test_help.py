@@ -93,15 +93,15 @@ def complete(qm: Program, line: str) -> list[str]:
     position = len(words) if line.endswith(" ") else len(words) - 1
     result = qm(_QM_COMPLETE="bash_complete", COMP_WORDS=line, COMP_CWORD=str(position))
     assert result.err == ""
-    return [entry.partition(",")[2] for entry in result.lines]
+    return [entry.partition(",")[2] for entry in result.lines if entry]
 
 
 def test_commands_kinds_names_and_options_are_completed(qm: Program, home: Path) -> None:
     assert complete(qm, "qm de") == ["describe", "delete"]
     assert complete(qm, "qm get storagen") == ["storagenodes"]
     assert complete(qm, "qm get storagenodes,storages") == [
-        "storagenodes,storagestatuses",
         "storagenodes,storages",
+        "storagenodes,storagestatuses",
     ]
     assert complete(qm, "qm get sn ") == []
     assert not (home / ".local").exists()

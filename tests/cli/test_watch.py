@@ -73,7 +73,8 @@ def test_a_reader_that_has_seen_enough_ends_it(qm: Program, running: Start) -> N
 async def test_after_a_forgotten_revision_the_difference_is_told() -> None:
     kv = MemoryKeyValue()
     store = ObjectStore(kv)
-    a, b = (await store.create(ConfigMap(metadata=ObjectMeta(name=name, namespace="default"))) for name in "ab")
+    for name in "ab":
+        await store.create(ConfigMap(metadata=ObjectMeta(name=name, namespace="default")))
     async with asyncio.timeout(10), aclosing(changes(store, ConfigMap, Query("default"))) as batches:
         first = await anext(batches)
         assert [(change.type, change.object.metadata.name) for change in first] == [("ADDED", "a"), ("ADDED", "b")]
@@ -82,7 +83,6 @@ async def test_after_a_forgotten_revision_the_difference_is_told() -> None:
         await kv.compact(await kv.revision())
         found = await anext(batches)
     assert sorted((change.type, change.object.metadata.name) for change in found) == [("ADDED", "c"), ("DELETED", "a")]
-    assert a.metadata.uid != b.metadata.uid
 
 
 @pytest.mark.parametrize("arguments", [("sn,ss",), ("sn", "a", "b"), ("all",)])

@@ -37,7 +37,13 @@ Examples:
 )
 @click.option("--wait/--no-wait", default=True, help="Wait until the objects are gone.", show_default=True)
 @click.option(
-    "--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(0, 86400), default=60, show_default=True
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0, 86400),
+    default=60,
+    show_default=True,
+    help="How long to wait for each.",
 )
 @click.option("--ignore-not-found", is_flag=True, help="It is no error when an object is not there.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,9 @@ def edit(session: Session, words: Sequence[str]) -> None:
             return
         after = session.run(lambda: _write(session, original, changed))
     except QuartermasterError as error:
-        raise _kept(error, path) from error
+        meanwhile = "somebody else changed it meanwhile; " if isinstance(error, ConflictError) else ""
+        click.echo(f"{meanwhile}your text is kept in {path}", err=True)
+        raise
     path.unlink()
     same = after.metadata.resource_version == original.metadata.resource_version
     click.echo(f"{full_name(kind, name)} {'unchanged' if same else 'edited'}")
@@ -151,17 +154,13 @@ def editor_command(environment: Mapping[str, str]) -> list[str]:
 
 
 def _with_problems(body: str, problems: Sequence[Problem]) -> str:
-    # The lines in the sentences are those of the text below this comment.
-    said = "".join(f"#   {line}\n" for problem in problems for line in str(problem).splitlines())
-    return f"{_INTRODUCTION}#\n# Not accepted (lines are counted without comments):\n{said}{body}"
+    header = f"{_INTRODUCTION}#\n# Not accepted:\n"
+    # The lines in the sentences are those of the file as the editor shows it, below this comment.
+    above = header.count("\n") + len(problems)
+    placed = [replace(problem, line=problem.line + above if problem.line else 0) for problem in problems]
+    said = "".join(f"#   {' '.join(str(problem).split())}\n" for problem in placed)
+    return header + said + body
 
 
 def _without_comments(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
-
-
-def _kept(error: QuartermasterError, path: Path) -> QuartermasterError:
-    """The same error, with the place where the text was left."""
-    conflict = "somebody else changed it meanwhile; " if isinstance(error, ConflictError) else ""
-    error.hint = "; ".join(filter(None, [error.hint, f"{conflict}your text is kept in {path}"]))
-    return error

@@ -34,7 +34,7 @@ from tests.stores.objects.specimens import (
     sequences,
 )
 
-pytestmark = pytest.mark.kubernetes
+pytestmark = [pytest.mark.kubernetes, pytest.mark.slow]
 
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -166,7 +166,7 @@ RANDOM = {
 }
 
 
-@settings(max_examples=120, **RANDOM)
+@settings(max_examples=80, **RANDOM)
 @given(operations=sequences())
 async def test_random_operations_give_what_the_api_server_gives(
     server: KubernetesAccess, operations: list[Operation]

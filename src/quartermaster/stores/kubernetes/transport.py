@@ -21,6 +21,7 @@ import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp import hdrs
@@ -37,6 +38,7 @@ PATIENCE_S = 30.0
 _CONNECT_TIMEOUT_S = 10.0
 _READ_SILENCE_S = 15.0  # a write may take as long as the patience lasts: its admission may be slow
 _IDLE_CONNECTION_S = 60.0  # shorter than the server's 90 s: a connection is not used in the moment it is closed
+_CLOSE_TURNS = 1000
 _CONNECTIONS = 64
 _BACKOFF = Backoff(first_s=0.05, factor=2.0, limit_s=3.0)
 _GATEWAY_CODES = (502, 503, 504)
@@ -74,6 +76,7 @@ class Transport:
         self._connections = connections
         self._timeouts = {writes: _timeout(patience_s, writes=writes) for writes in (False, True)}
         self._sessions: dict[str, aiohttp.ClientSession] = {}
+        self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def send(self, request: Request) -> bytes:
         """The body of the answer; an error of ours for everything else."""
@@ -130,6 +133,11 @@ class Transport:
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()
+        # aiohttp does not wait for connections that were given up on the way; they end within a few turns of the loop.
+        for _ in range(_CLOSE_TURNS):
+            if not any(made.fileno() >= 0 for made in self._sockets):
+                break
+            await asyncio.sleep(0.002)
 
     async def _attempt(
         self, request: Request, identity: Identity, timeout: aiohttp.ClientTimeout
@@ -173,7 +181,7 @@ class Transport:
             connector=aiohttp.TCPConnector(
                 limit=self._connections if purpose == "request" else 0,
                 keepalive_timeout=_IDLE_CONNECTION_S,
-                socket_factory=_keepalive_socket,
+                socket_factory=self._open_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -181,6 +189,15 @@ class Transport:
         )
         self._sessions[purpose] = session
         return session
+
+    def _open_socket(self, address: Any) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        for level, option, value in _SOCKET_OPTIONS:
+            made.setsockopt(level, option, value)
+        self._sockets.add(made)
+        return made
 
     def _refused(self, request: Request, code: int, body: bytes, retry_after_s: float) -> QuartermasterError:
         error = error_of(request, code, read_status(code, body), retry_after_s=retry_after_s)
@@ -266,12 +283,3 @@ def _cause(error: BaseException) -> str:
 def _timeout(total_s: float, *, writes: bool) -> aiohttp.ClientTimeout:
     silence_s = None if writes else _READ_SILENCE_S
     return aiohttp.ClientTimeout(total=total_s, sock_connect=_CONNECT_TIMEOUT_S, sock_read=silence_s)
-
-
-def _keepalive_socket(address: Any) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setblocking(False)
-    for level, option, value in _SOCKET_OPTIONS:
-        made.setsockopt(level, option, value)
-    return made
