@@ -43,7 +43,7 @@ STATUSES = st.lists(
     unique_by=lambda pair: pair[0],
     max_size=2,
 )
-GLUSTERFS = st.sampled_from([None, {"cluster": "x"}, {"cluster": "x", "zone": 1}, {"cluster": "y", "zone": 2}])
+GLUSTERFS = st.sampled_from([None, {}, {"cluster": "x"}, {"cluster": "x", "zone": 1}, {"cluster": "y", "zone": 2}])
 TIME = "2026-01-01T00:00:00Z"
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from quartermaster.engine.collector import Collector, collect_once, collected_kinds
 from quartermaster.engine.metrics import COLLECTED
-from quartermaster.engine.ownership import Collected
+from quartermaster.engine.ownership import Cascade, Collected, item_of
 from quartermaster.resources.kubernetes.core import ConfigMap, Event, Namespace
-from quartermaster.resources.model import ObjectMeta, OwnerReference
+from quartermaster.resources.model import Key, Object, ObjectMeta, OwnerReference
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.base import Propagation
 from quartermaster.stores.objects import ObjectStore
@@ -281,3 +281,27 @@ async def test_a_reference_is_found_by_group_and_kind_whatever_its_version() -> 
 def test_events_are_not_collected_because_they_expire() -> None:
     assert Event not in collected_kinds()
     assert StorageNode in collected_kinds()
+
+
+class Blind:
+    """A view that has seen nothing yet."""
+
+    def covers(self, kind: type[Object]) -> bool:
+        return True
+
+    def get(self, kind: type[Object], key: Key) -> None:
+        return None
+
+    def dependants(self, uid: str) -> list[Object]:
+        return []
+
+
+@simulated()
+async def test_orphaning_looks_for_dependants_in_the_store_because_one_overlooked_would_be_deleted() -> None:
+    store = memory_store()
+    owner = await store.create(node("owner"))
+    await store.create(config("dependant", owner))
+    await delete(store, "owner", "Orphan")
+    await Cascade(store, KINDS, Blind()).settle(item_of(owner))
+    await collect_once(store, KINDS)
+    assert await names(store) == ["dependant"]

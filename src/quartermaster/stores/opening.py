@@ -1,10 +1,10 @@
 """From a store's URL to the store. Each implementation is imported only when it is asked for.
 
-    memory:                                  gone when the process ends
-    sqlite:PATH                              the embedded store
-    etcd://HOST:PORT,HOST:PORT/PREFIX        our own objects in etcd; etcds:// with TLS
-    kubernetes:CONTEXT                       an API server, by a context of the kubeconfig ("" is its current one)
-    kubernetes:in-cluster                    the API server of the Pod that this runs in
+memory:                                  gone when the process ends
+sqlite:PATH                              the embedded store
+etcd://HOST:PORT,HOST:PORT/PREFIX        our own objects in etcd; etcds:// with TLS
+kubernetes:CONTEXT                       an API server, by a context of the kubeconfig ("" is its current one)
+kubernetes:in-cluster                    the API server of the Pod that this runs in
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import trustme
 
 from quartermaster.resources.kubernetes.core import Namespace
 from quartermaster.stores.kubernetes import KubernetesStore
+from quartermaster.stores.kubernetes.connection import in_cluster_connection
 from quartermaster.support.errors import ForbiddenError, UnauthorizedError, UnavailableError, UsageError
 from quartermaster.testing.servers import KubernetesAccess
 from tests.stores.kubernetes.conftest import Opener
@@ -76,6 +77,18 @@ async def test_a_token_file_is_read_again_after_it_was_rotated(
     fresh.write_text(f"{kubernetes_server.token}\n")
     fresh.rename(token_file)
     assert await works(store)
+
+
+async def test_the_service_account_of_a_pod(
+    kubernetes_server: KubernetesAccess, tmp_path: Path, opened: list[KubernetesStore]
+) -> None:
+    (tmp_path / "token").write_text(kubernetes_server.token)
+    (tmp_path / "ca.crt").write_bytes(Path(kubernetes_server.tls.authority).read_bytes())
+    host, port = kubernetes_server.url.removeprefix("https://").split(":")
+    environment = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    opened.append(store := KubernetesStore(in_cluster_connection(environment, tmp_path)))
+    assert await works(store)
+    assert store.url == f"kubernetes:in-cluster ({kubernetes_server.url})"
 
 
 async def test_an_expired_token_is_told_with_the_way_out(open_as: Opener) -> None:

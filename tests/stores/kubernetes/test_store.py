@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from quartermaster.resources.kubernetes.core import ConfigMap, Namespace
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.base import Fence, Store, StreamsInitialState
 from quartermaster.stores.kubernetes import KubernetesStore
-from quartermaster.support.errors import InvalidError, NotFoundError, RefusedError
+from quartermaster.support.errors import InvalidError, NotFoundError, RefusedError, StoreError
 from quartermaster.testing.servers import KubernetesAccess
 from tests.stores.kubernetes.conftest import Opener, config_map
 
@@ -156,10 +155,18 @@ async def test_rights_are_the_users(open_as: Opener, kubernetes_server: Kubernet
         await store.create(config_map("a", namespace))
 
 
-async def test_closing_twice_and_without_use_is_fine(kubernetes_server: KubernetesAccess) -> None:
-    store = await KubernetesStore.open(kubeconfig=Path(kubernetes_server.kubeconfig))
+async def test_what_is_closed_stays_closed(
+    store: KubernetesStore, kubernetes_server: KubernetesAccess, namespace: str
+) -> None:
+    events = store.watch(ConfigMap, namespace, since=(await store.list(ConfigMap, namespace)).revision)
+    watching = asyncio.ensure_future(anext(events))
+    await store.create(config_map("a", namespace))
+    await watching
+    watching = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
     await store.close()
-    await store.get(Namespace, "default")
     await store.close()
-    await store.close()
-    assert store.url.startswith("kubernetes:token (https://127.0.0.1:")
+    with pytest.raises(StoreError, match="the store is closed"):
+        await asyncio.wait_for(watching, 10)
+    with pytest.raises(StoreError, match="the store is closed"):
+        await store.get(ConfigMap, "a", namespace)

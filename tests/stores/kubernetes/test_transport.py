@@ -10,7 +10,7 @@ from aiohttp import web
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.kubernetes import Connection, KubernetesStore
-from quartermaster.support.errors import ConflictError, UnavailableError
+from quartermaster.support.errors import ConflictError, StoreError, UnavailableError
 from quartermaster.testing.servers import Ports
 from tests.stores.kubernetes.conftest import Handler, Opener, config_map
 
@@ -47,6 +47,10 @@ def answers(*given: web.Response | None) -> tuple[Handler, list[tuple[float, str
 
 async def get(store: KubernetesStore) -> object:
     return await store.get(ConfigMap, "a")
+
+
+async def listed(store: KubernetesStore) -> object:
+    return await store.list(ConfigMap)
 
 
 async def create(store: KubernetesStore) -> object:
@@ -132,6 +136,17 @@ async def test_an_error_of_the_server_itself_is_told_at_once(misbehaving: Opener
     with pytest.raises(UnavailableError, match=r"cannot get configmap \"default/a\": the server answers with code 500"):
         await get(store)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("text", ["<html>Welcome</html>", "[]"])
+async def test_an_answer_that_is_no_api_servers_is_told(misbehaving: Opener, text: str) -> None:
+    async def welcome(_: web.Request) -> web.StreamResponse:
+        return web.Response(text=text)
+
+    store = await misbehaving(welcome)
+    for call in (get, create, listed):
+        with pytest.raises(StoreError, match="the answer is not an API server's"):
+            await call(store)
 
 
 async def test_a_redirect_is_not_followed(misbehaving: Opener) -> None:

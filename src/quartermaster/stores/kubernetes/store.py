@@ -28,7 +28,7 @@ from quartermaster.stores.kubernetes.paths import collection_path, default_names
 from quartermaster.stores.kubernetes.request import APPLY, Request
 from quartermaster.stores.kubernetes.transport import PATIENCE_S, Transport
 from quartermaster.stores.kubernetes.watch import SILENCE_S, Watch, typed
-from quartermaster.support.errors import ConflictError, ExpiredError, InvalidError, NotFoundError, Problem
+from quartermaster.support.errors import ConflictError, ExpiredError, InvalidError, NotFoundError, Problem, StoreError
 
 T = TypeVar("T", bound=Object)
 
@@ -51,7 +51,7 @@ _LIST_DECODER = msgspec.json.Decoder(_List)
 
 
 class KubernetesStore:
-    """A `Store` over an API server. Nothing is opened before the first call; `close` ends all connections."""
+    """A `Store` over an API server. Nothing is opened before the first call; `close` ends all connections for good."""
 
     fences = False
 
@@ -127,11 +127,12 @@ class KubernetesStore:
         if limit:
             return await self._page(kind, namespace, selectors, limit, continues)
         items: list[T] = []
+        from_the_start = not continues
         while True:
             try:
                 page = await self._page(kind, namespace, selectors, _PAGE, continues)
             except ExpiredError:
-                if not items:
+                if not items or not from_the_start:
                     raise
                 # The list took so long that its moment is forgotten: one answer, however large, has no parts.
                 return await self._page(kind, namespace, selectors, 0, "")
@@ -248,7 +249,7 @@ class KubernetesStore:
                 repeatable=True,
             )
             try:
-                answer = decode_document(await self.transport.send(request))
+                answer = _decoded(request, await self.transport.send(request))
             except NotFoundError:
                 if request.repeated:
                     return seen
@@ -267,7 +268,7 @@ class KubernetesStore:
         await self.transport.close()
 
     async def _object(self, kind: type[T], request: Request) -> T:
-        return typed(kind, decode_document(await self.transport.send(request)))
+        return typed(kind, _decoded(request, await self.transport.send(request)))
 
     async def _replace(self, obj: T, subresource: str, dry_run: bool) -> T:
         kind, info, meta = type(obj), kind_of(obj), obj.metadata
@@ -292,13 +293,34 @@ class KubernetesStore:
         self, kind: type[T], namespace: str | None, selectors: dict[str, str], limit: int, continues: str
     ) -> Page[T]:
         path = collection_path(kind, namespace) + query(**selectors, limit=limit, **{"continue": continues})
-        body = await self.transport.send(Request("GET", path, "list", kind_of(kind).plural, repeatable=True))
-        found = _LIST_DECODER.decode(body)
+        request = Request("GET", path, "list", kind_of(kind).plural, repeatable=True)
+        body = await self.transport.send(request)
+        try:
+            found = _LIST_DECODER.decode(body)
+        except msgspec.MsgspecError as error:
+            raise _nonsense(request) from error
         items = tuple(typed(kind, document) for document in found.items or ())
         return Page(items, found.metadata.resource_version, found.metadata.continues)
 
     def _watch(self, kind: type[T], namespace: str | None, labels: str, fields: str) -> Watch[T]:
         return Watch(self.transport, kind, namespace, labels=labels, fields=fields, silence_s=self._silence_s)
+
+
+def _decoded(request: Request, body: bytes) -> Document:
+    try:
+        document = decode_document(body)
+    except msgspec.DecodeError as error:
+        raise _nonsense(request) from error
+    if not isinstance(document, dict):
+        raise _nonsense(request)
+    return document
+
+
+def _nonsense(request: Request) -> StoreError:
+    doubt = "; the write may have happened" if request.writes else ""
+    return StoreError(
+        f"cannot {request.describe()}: the answer is not an API server's{doubt}", hint="is this the right address?"
+    )
 
 
 def _body(obj: Object, namespace: str) -> bytes:

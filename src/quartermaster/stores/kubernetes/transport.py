@@ -32,7 +32,7 @@ from quartermaster.stores.kubernetes.credentials import Credentials, Identity
 from quartermaster.stores.kubernetes.errors import error_of, read_status, was_turned_away
 from quartermaster.stores.kubernetes.request import Request
 from quartermaster.support.backoff import Backoff
-from quartermaster.support.errors import QuartermasterError, UnauthorizedError, UnavailableError
+from quartermaster.support.errors import QuartermasterError, StoreError, UnauthorizedError, UnavailableError
 
 PATIENCE_S = 30.0
 _CONNECT_TIMEOUT_S = 10.0
@@ -77,6 +77,7 @@ class Transport:
         self._timeouts = {writes: _timeout(patience_s, writes=writes) for writes in (False, True)}
         self._sessions: dict[str, aiohttp.ClientSession] = {}
         self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._closed = False
 
     async def send(self, request: Request) -> bytes:
         """The body of the answer; an error of ours for everything else."""
@@ -130,6 +131,8 @@ class Transport:
             response.close()
 
     async def close(self) -> None:
+        """End all connections; whoever still waits for an answer, or watches, gets an error."""
+        self._closed = True
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()
@@ -151,6 +154,8 @@ class Transport:
     async def _open(
         self, purpose: str, request: Request, identity: Identity, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
+        if self._closed:
+            raise StoreError(f"cannot {request.describe()}: the store is closed")
         session = self._sessions.get(purpose) or self._open_session(purpose)
         headers = identity.headers
         if request.body is not None:

@@ -77,9 +77,7 @@ def track_update(
         return _with_entries(new, [])
     ignored = _ignored(subresource, status_subresource)
     changed = compare(type_of(schema), live or _nothing(new), new, ignored)
-    if not _take(owners, changed, owner_key(manager or _NO_MANAGER, UPDATE, api_version, subresource), now):
-        entries = entries_of(owners)
-        return _with_entries(new, stored if entries == stored else entries)
+    _take(owners, changed, owner_key(manager or _NO_MANAGER, UPDATE, api_version, subresource), now)
     return _with_entries(new, entries_of(owners))
 
 
@@ -178,21 +176,19 @@ def _give_up(owners: Owners, changed: Comparison) -> None:
             owners[key] = with_fields(entry, kept)
 
 
-def _take(owners: Owners, changed: Comparison, key: OwnerKey, now: str) -> bool:
-    """Make the updater the only owner of what it changed or added; False if that is nothing."""
+def _take(owners: Owners, changed: Comparison, key: OwnerKey, now: str) -> None:
+    """Make the updater the only owner of what it changed or added."""
     own_before = owners.get(key)
     _give_up(owners, changed)
     taken = difference(union(changed.modified, changed.added), _STRIPPED)
     if not taken:
-        return False
+        return
     known = owners.get(key)
     fields = union(taken, fields_owned(known)) if known is not None else taken
     # Most writes change again what the writer owns already; its set is then the one that it was.
-    same_fields = own_before is not None and fields_owned(own_before) == fields
-    kept = fields_owned(own_before) if own_before is not None and same_fields else ordered(fields)
-    owners[key] = new_entry(key, key.api_version, kept, now)
+    had = fields_owned(own_before) if own_before is not None else {}
+    owners[key] = new_entry(key, key.api_version, had if had == fields else ordered(fields), now)
     cap_updaters(owners)
-    return True
 
 
 def _pruned(kind: Type, merged: Document, last: FieldSet, wanted: list[FieldSet]) -> Document:

@@ -60,8 +60,7 @@ def prepare_update(kind: Kind, stored: Document, sent: Document) -> Document:
         if name in old_meta:
             meta[name] = old_meta[name]
     meta.pop("resourceVersion", None)
-    meta.pop("managedFields", None)
-    if "managedFields" in old_meta:
+    if not meta.get("managedFields") and "managedFields" in old_meta:
         meta["managedFields"] = old_meta["managedFields"]
     new = {**sent, "metadata": meta}
     if kind.status_subresource:

@@ -363,17 +363,22 @@ def _strip_version(document: Document) -> None:
 
 def _created(info: Kind, applied: Document) -> Document:
     """An apply to nothing: what was merged, as a new object. The owners that were computed stay."""
-    managed = applied["metadata"].get("managedFields", [])
     new = fill_defaults(rules.prepare_create(info, applied, uid=entropy.new_uid(), now=clock.timestamp()))
-    new["metadata"]["managedFields"] = managed
-    return new
+    return _with_owners_of(applied, new)
 
 
 def _merged(info: Kind, stored: Document, new: Document, *, status: bool) -> Document:
     # Defaults first: a default that takes the place of an equal value changes nothing.
     filled = fill_defaults(new)
     prepared = rules.prepare_status(info, stored, filled) if status else rules.prepare_update(info, stored, filled)
-    return {**prepared, "metadata": {**prepared["metadata"], "managedFields": new["metadata"].get("managedFields", [])}}
+    return _with_owners_of(new, prepared)
+
+
+def _with_owners_of(source: Document, document: Document) -> Document:
+    meta = {k: v for k, v in document["metadata"].items() if k != "managedFields"}
+    if source["metadata"].get("managedFields"):
+        meta["managedFields"] = source["metadata"]["managedFields"]
+    return {**document, "metadata": meta}
 
 
 def _check_apply_preconditions(info: Kind, stored: Document | None, applied: Document, *, status: bool) -> None:
