@@ -113,7 +113,7 @@ async def test_kubectl_shows_the_columns_of_a_status_and_qm_the_same(
 ) -> None:
     status = (
         "apiVersion: coreos.com/v1\nkind: StorageStatus\nmetadata: {name: glusterfs-a}\n"
-        "spec: {type: glusterfs, cluster: a, status: OFFLINE}\n"
+        "spec: {type: glusterfs, status: OFFLINE}\n"
     )
     assert qm("apply", "-f", write("status.yaml", status)).code == 0
     theirs = await kubernetes_server.kubectl("-n", namespace, "get", "storagestatus")

@@ -77,6 +77,7 @@ class Transport:
         self._timeouts = {writes: _timeout(patience_s, writes=writes) for writes in (False, True)}
         self._sessions: dict[str, aiohttp.ClientSession] = {}
         self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._streams: dict[aiohttp.ClientResponse, None] = {}
         self._closed = False
 
     async def send(self, request: Request) -> bytes:
@@ -126,13 +127,17 @@ class Transport:
                 response = await self._open("watch", request, await self.credentials.identity(), timeout)
             if response.status >= 300:
                 raise self._refused(request, response.status, await _read(response), _retry_after(response))
+            self._streams[response] = None
             yield response.content
         finally:
+            self._streams.pop(response, None)
             response.close()
 
     async def close(self) -> None:
         """End all connections; whoever still waits for an answer, or watches, gets an error."""
         self._closed = True
+        for response in list(self._streams):
+            response.close()  # this wakes the reader; closing the session alone would not
         for session in self._sessions.values():
             await session.close()
         self._sessions.clear()
