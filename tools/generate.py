@@ -13,6 +13,7 @@ import yaml
 
 from quartermaster.resources.crd import crd_of, own_kinds
 from quartermaster.resources.kind import kind_of
+from tools.reference import command_line
 
 ROOT = Path(__file__).resolve().parent.parent
 OWNED = ("deploy/crds",)
@@ -37,7 +38,7 @@ def crds() -> Files:
     return files
 
 
-GENERATORS: tuple[Generator, ...] = (crds,)
+GENERATORS: tuple[Generator, ...] = (crds, command_line)
 
 
 def generated() -> dict[str, str]:

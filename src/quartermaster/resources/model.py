@@ -22,8 +22,12 @@ Time = Annotated[str, Meta(extra={"schema": {"format": "date-time"}})]
 
 # Type checkers do not see that subclasses inherit these settings unless told so.
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Base of every part of an object."""
+class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    """Base of every part of an object.
+
+    Frozen trees have no cycles, so Python's cycle collector need not walk them: with 50,000 objects in a cache that
+    walk is a third of the cost of a list.
+    """
 
 
 class OwnerReference(Struct):
@@ -77,7 +81,7 @@ class Object(Struct, kw_only=True):
         return Key(self.metadata.namespace, self.metadata.name)
 
 
-class Key(msgspec.Struct, frozen=True, order=True):
+class Key(msgspec.Struct, frozen=True, order=True, gc=False):
     """Names one object among those of its kind. A cluster-scoped object has the namespace ""."""
 
     namespace: str
