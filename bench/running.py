@@ -28,6 +28,12 @@ def require(condition: bool, message: str) -> None:
         raise BenchFailedError(message)
 
 
+def as_installed(directory: Path) -> dict[str, str]:
+    """The environment of a program that was installed: its bytecode is there, and kept outside of the sources."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return environment | {"PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
+
+
 def say(message: str) -> None:
     print(f"  .. {message}", flush=True)
 
@@ -76,7 +82,7 @@ async def job(
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
             cwd=ROOT,
-            env=os.environ | dict(environment or {}),
+            env=as_installed(directory) | dict(environment or {}),
             start_new_session=True,
         )
     try:

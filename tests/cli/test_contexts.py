@@ -80,19 +80,23 @@ def test_going_back_from_the_first_one_uses_none(cli: Cli) -> None:
     assert "embedded store" in cli("context", "show").out
 
 
-def test_the_list_marks_the_one_in_use_and_hides_passwords(cli: Cli) -> None:
+def test_the_list_marks_the_one_in_use_and_hides_passwords(cli: Cli, tmp_path: Path) -> None:
     cli("context", "set", "a", "--store", "etcds://root:hunter2@a:2379")
     cli("context", "set", "b", "--store", "sqlite:b.db", "--namespace", "storage")
     cli("context", "use", "b")
     result = cli("context")
     assert result.lines[0].split() == ["CURRENT", "NAME", "STORE", "NAMESPACE"]
-    assert result.lines[2].split() == ["*", "b", "sqlite:b.db", "storage"]
+    assert result.lines[2].split() == ["*", "b", f"sqlite:{tmp_path}/b.db", "storage"]
     assert "hunter2" not in result.out
 
 
 def test_what_is_not_given_stays(cli: Cli) -> None:
-    cli("context", "set", "a", "--store", "sqlite:a.db", "--namespace", "one")
-    assert cli("context", "set", "a", "--namespace", "two").out == 'context "a" set: sqlite:a.db, namespace two\n'
+    cli("context", "set", "a", "--store", "etcd://a:1", "--namespace", "one")
+    assert cli("context", "set", "a", "--namespace", "two").out == 'context "a" set: etcd://a:1, namespace two\n'
+
+
+def test_a_saved_file_is_the_same_from_every_directory(cli: Cli, tmp_path: Path) -> None:
+    assert cli("context", "set", "a", "--store", "sqlite:a.db").out == f'context "a" set: sqlite:{tmp_path}/a.db\n'
 
 
 def test_deleting_the_one_in_use_leaves_none_in_use(cli: Cli) -> None:

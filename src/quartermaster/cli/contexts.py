@@ -93,7 +93,7 @@ def with_context(saved: Contexts, name: str, store: str | None, namespace: str |
         raise UsageError(f'cannot save the context "{name}": its store is missing', hint="say it with --store URL")
     known[name] = Context(
         name,
-        store or (before.store if before else ""),
+        _independent(store) if store else (before.store if before else ""),
         namespace if namespace is not None else (before.namespace if before else ""),
     )
     return msgspec.structs.replace(saved, contexts=tuple(known.values()))
@@ -114,6 +114,12 @@ def without_context(saved: Contexts, name: str) -> Contexts:
         previous="" if saved.previous == gone else saved.previous,
         contexts=tuple(context for context in saved.contexts if context.name != gone),
     )
+
+
+def _independent(url: str) -> str:
+    """A saved URL means the same from every directory."""
+    scheme, _, path = url.partition(":")
+    return f"sqlite:{Path(path).expanduser().absolute()}" if scheme == "sqlite" and path else url
 
 
 @contextmanager

@@ -74,8 +74,9 @@ async def delete(session: Session, plan: Plan) -> int:
             chosen = [obj for group in groups for obj in group.objects]
             missing = [sentence for group in groups for sentence in group.missing]
         session.name_store(store)
-        if plan.everything and chosen and not plan.dry_run:
-            _confirm(chosen, plan)
+        if plan.everything and chosen and not plan.dry_run and not _confirmed(chosen, plan):
+            click.echo("nothing was deleted", err=True)
+            return failures.FAILED
         failed = await _delete_all(store, chosen, plan)
     for sentence in [] if plan.ignore_not_found else missing:
         failures.say(sentence)
@@ -100,12 +101,12 @@ def _targets(plan: Plan) -> Targets | None:
     return targets
 
 
-def _confirm(chosen: Sequence[Object], plan: Plan) -> None:
+def _confirmed(chosen: Sequence[Object], plan: Plan) -> bool:
     if plan.yes:
-        return
+        return True
     if not sys.stdin.isatty():
         raise UsageError(f"cannot delete {len(chosen)} objects without asking: there is no terminal", hint="say --yes")
-    click.confirm(f"Delete {len(chosen)} objects?", abort=True, err=True)
+    return click.confirm(f"Delete {len(chosen)} objects?", err=True)
 
 
 async def _delete_all(store: Store, chosen: Sequence[Object], plan: Plan) -> bool:

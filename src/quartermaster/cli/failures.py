@@ -13,7 +13,7 @@ import sys
 
 import click
 
-from quartermaster.support.errors import ApplyConflictError, QuartermasterError, UsageError
+from quartermaster.support.errors import ApplyConflictError, InvalidError, QuartermasterError, UsageError
 from quartermaster.support.redaction import redact
 
 FAILED = 1
@@ -49,6 +49,8 @@ def sentence(error: QuartermasterError) -> str:
             f"{what}: other managers own fields that it would change{fields}\n"
             "leave these fields out, give them the same value, or take them over with --force-conflicts"
         )
+    if isinstance(error, InvalidError) and error.problems and error.hint:
+        return f"{error}\n{error.hint}"
     return str(error)
 
 

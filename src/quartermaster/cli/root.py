@@ -33,8 +33,8 @@ EPILOG = """\b
 Which store is used, the first of these that is there:
   --store, QM_STORE, the saved context (`qm context`), the cluster of this Pod,
   the kubeconfig's current context, the embedded file
-`qm context show` tells it. Commands that write name the store on standard error.
 
+`qm context show` tells which and why; commands that write name it on standard error.
 `qm COMMAND --help` shows options and examples.
 """
 

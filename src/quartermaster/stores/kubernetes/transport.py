@@ -228,8 +228,9 @@ class Transport:
         return f'context "{self.connection.name}" has no credentials; add a user to it'
 
     def _unreachable(self, request: Request, cause: Exception) -> UnavailableError:
+        doubt = "; an earlier attempt may have been processed" if request.repeated and request.writes else ""
         return UnavailableError(
-            f"cannot {request.describe()}: cannot reach {self.connection.address}: {cause}",
+            f"cannot {request.describe()}: cannot reach {self.connection.address}: {cause}{doubt}",
             hint="is the API server running, and is this its address?",
         )
 
