@@ -14,7 +14,7 @@ from quartermaster.resources import StorageNode, kind_of
 from quartermaster.resources.crd import crd_of, own_kinds
 from quartermaster.testing.servers import KubernetesAccess
 from tests.resources.documents import SEED_STORAGE_NODE
-from tools.generate import crds, differences, generated, write
+from tools.generate import ROOT, crds, differences, generated, write
 
 CRDS = ROOT / "deploy" / "crds"
 
