@@ -53,7 +53,7 @@ class Tour:
         """One command, shown with what it prints; anything but exit code 0 ends the demo."""
         click.secho(f"$ qm {shlex.join(arguments)}", bold=True)
         process = await asyncio.create_subprocess_exec(
-            QM, *arguments, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            QM, *arguments, cwd=self.directory, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         try:
             async with asyncio.timeout(COMMAND_TIMEOUT_S):
@@ -83,9 +83,9 @@ class Tour:
 async def embedded(tour: Tour) -> None:
     tour.say("One host, no server, no root: the embedded store is a file.")
     began = time.monotonic()
-    await tour.qm("apply", "-f", str(SEED_NODE.relative_to(ROOT)))
+    await tour.qm("apply", "-f", SEED_NODE.name)
     await tour.qm("get", "storagenodes", "-o", "wide")
-    again = await tour.qm("apply", "-f", str(SEED_NODE.relative_to(ROOT)))
+    again = await tour.qm("apply", "-f", SEED_NODE.name)
     tour.check("unchanged" in again, "the same file again changes nothing")
     tour.took("embedded store: declare and read", began)
     wrong = tour.directory / "wrong.yaml"
@@ -93,8 +93,9 @@ async def embedded(tour: Tour) -> None:
     tour.say("A file with mistakes: all of them at once, each with its place, and nothing is written.")
     click.secho("$ qm apply -f wrong.yaml", bold=True)
     refused = subprocess.run(
-        [QM, "apply", "-f", str(wrong)],
+        [QM, "apply", "-f", wrong.name],
         check=False,
+        cwd=tour.directory,
         env=tour.environment,
         capture_output=True,
         text=True,
@@ -115,7 +116,8 @@ async def replicated(tour: Tour) -> None:
     async with EtcdCluster(tour.directory / "etcd", size=3) as cluster:
         tour.took("etcd: three members ready", began)
         endpoints = ",".join(endpoint.removeprefix("http://") for endpoint in cluster.endpoints)
-        await tour.qm("context", "set", "demo", "--store", f"etcd://{endpoints}", "--use")
+        await tour.qm("context", "set", "demo", "--store", f"etcd://{endpoints}")
+        await tour.qm("context", "use", "demo")
         watcher = Watcher(tour)
         await watcher.start()
         try:
@@ -126,7 +128,7 @@ async def replicated(tour: Tour) -> None:
 
 async def with_a_member_lost(tour: Tour, cluster: EtcdCluster, watcher: "Watcher") -> None:
     began = time.monotonic()
-    await tour.qm("apply", "-f", str(SEED_NODE.relative_to(ROOT)))
+    await tour.qm("apply", "-f", SEED_NODE.name)
     await tour.qm("describe", "storagenode", "storage-node1")
     tour.took("etcd: declare and describe", began)
     leader = await leading_member(cluster)
@@ -136,7 +138,7 @@ async def with_a_member_lost(tour: Tour, cluster: EtcdCluster, watcher: "Watcher
     more = tour.directory / "more.yaml"
     text = SEED_NODE.read_text()
     more.write_text("---\n".join(text.replace("storage-node1", f"storage-node{n}") for n in (2, 3)))
-    await tour.qm("apply", "-f", str(more))
+    await tour.qm("apply", "-f", more.name)
     tour.took("etcd: written while the leader is dead", began)
     table = await tour.qm("get", "storagenodes")
     tour.check(all(f"storage-node{n}" in table for n in (1, 2, 3)), "three nodes are there, none is lost")
@@ -199,6 +201,7 @@ class Watcher:
 
 async def demo(directory: Path) -> None:
     tour = Tour(directory)
+    shutil.copy(SEED_NODE, directory)
     began = time.monotonic()
     await embedded(tour)
     await replicated(tour)

@@ -73,9 +73,8 @@ async def apply(session: Session, manifests: Sequence[Manifest], plan: Plan) -> 
                         break
                 else:
                     ledger.settle(ledger.written)
-                    progress.clear()
-                    click.echo(f"{one.title} {verdict}{' (dry run)' if plan.dry_run else ''}")
                     progress.step()
+                    click.echo(f"{one.title} {verdict}{' (dry run)' if plan.dry_run else ''}")
         except asyncio.CancelledError:
             ledger.settle(ledger.uncertain)
             raise

@@ -15,6 +15,7 @@ from quartermaster.cli import failures
 from quartermaster.cli.arguments import Targets, full_name, parse_targets
 from quartermaster.cli.finding import Query, find_groups
 from quartermaster.cli.given import place, read_given
+from quartermaster.cli.progress import Progress
 from quartermaster.cli.session import Session
 from quartermaster.resources import Object, kind_of
 from quartermaster.support.errors import (
@@ -113,16 +114,20 @@ async def _delete_all(store: Store, chosen: Sequence[Object], plan: Plan) -> boo
     """Whether something went wrong."""
     failed = False
     held = []
+    progress = Progress("deleted", len(chosen))
     for obj in chosen:
         try:
             after = await _delete_one(store, obj, plan)
         except QuartermasterError as error:
+            progress.clear()
             failures.say(failures.sentence(error))
             failed = True
             continue
+        progress.step()
         click.echo(f"{_quoted(obj)} deleted{' (dry run)' if plan.dry_run else ''}")
         if after is not None and after.metadata.deletion_timestamp and after.metadata.finalizers:
             held.append(after)
+    progress.clear()
     if plan.dry_run or not chosen:
         return failed
     await _collect(store)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import IO, Any
 
 from quartermaster.cli.arguments import full_name
+from quartermaster.cli.progress import announce_reading
 from quartermaster.resources import Object, kind_of
 from quartermaster.resources.admission import class_of, title_of
 from quartermaster.resources.manifests import Manifest, check_manifests, read_manifests
@@ -45,6 +46,7 @@ def read_given(files: Sequence[str]) -> list[Manifest]:
     if files.count(STDIN) > 1:
         raise UsageError("cannot read standard input twice", hint="give -f - once")
     sources: list[str | IO[bytes]] = [sys.stdin.buffer if name == STDIN else name for name in files]
+    announce_reading(files)
     manifests = read_manifests(sources)
     check_manifests(manifests)
     unnamed = [

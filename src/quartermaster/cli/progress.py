@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from quartermaster.support import clock
 
 _AFTER_S = 1.0
 _EVERY_S = 0.1
+_LARGE_BYTES = 1_500_000
+
+
+def announce_reading(files: Sequence[str]) -> None:
+    """Reading a few megabytes takes seconds, and nothing can be said before all of it is checked."""
+    if not sys.stderr.isatty():
+        return
+    paths = [path for name in files for path in ([Path(name)] if not os.path.isdir(name) else Path(name).rglob("*"))]
+    size = sum(path.stat().st_size for path in paths if path.is_file())
+    if size > _LARGE_BYTES:
+        sys.stderr.write(f"reading {size / 1_000_000:.0f} MB\n")
 
 
 class Progress:

@@ -57,9 +57,6 @@ def from_document(cls: type[T], document: Document) -> T:
         # An API server writes null for some fields that are unset.
         obj = msgspec.convert(_without_nulls(document), cls, strict=False)
     unknown = _set_aside(document, _plan_of(cls))
-    if unknown:
-        unknown.pop("apiVersion", None)
-        unknown.pop("kind", None)
     return msgspec.structs.replace(obj, unknown=unknown) if unknown else obj
 
 
@@ -97,7 +94,9 @@ def _head_of(cls: type[Object]) -> bytes:
 
 @cache
 def _plan_of(cls: type[msgspec.Struct]) -> _Plan:
-    return _plan(inspect.type_info(cls)) or _Plan()
+    plan = _plan(inspect.type_info(cls)) or _Plan()
+    # No fields of the struct, and yet known: its kind says them.
+    return msgspec.structs.replace(plan, names=plan.names | {"apiVersion", "kind"})
 
 
 def _plan(info: inspect.Type) -> _Plan | None:
@@ -145,9 +144,11 @@ def _set_aside(value: Any, plan: _Plan) -> Any:
     if plan.values is not None and isinstance(value, dict):
         return {k: rest for k, v in value.items() if (rest := _set_aside(v, plan.values))} or None
     if plan.items is not None and isinstance(value, list):
-        rests = [(i, v, _set_aside(v, plan.items)) for i, v in enumerate(value)]
-        kept = [[i, _known_part(v, plan.items), rest] for i, v, rest in rests if rest]
-        return {"length": len(value), "elements": kept} if kept else None
+        rests = [_set_aside(element, plan.items) for element in value]
+        if not any(rests):
+            return None
+        kept = [[i, _known_part(value[i], plan.items), rest] for i, rest in enumerate(rests) if rest]
+        return {"length": len(value), "elements": kept}
     return None
 
 

@@ -15,6 +15,14 @@
     │   │   └── ForbiddenError       you may not
     │   ├── UnavailableError     the store does not answer (yet); the write may or may not have happened
     │   └── DamagedError         the embedded file is read-only, full or corrupt
+    ├── HostError                this host could not do it
+    │   ├── CommandError         a program failed; `argv`, `exit_code` and the end of its `stderr`
+    │   │   └── CommandDeadlineError (a DeadlineError too) it took too long and was ended
+    │   ├── ToolMissingError     a program is not installed; the hint names its package
+    │   ├── DeviceRefusedError   the device may hold data or is in use: it was not touched; `code` says why
+    │   ├── MountConflictError   something else is mounted there, or lies there
+    │   ├── MountBusyError       it cannot be unmounted while somebody uses it
+    │   └── DaemonError          a daemon cannot be started, stopped or told apart from another process
     ├── DeadlineError            a bounded wait ended
     └── TerminalError            trying again cannot help until the object changes (a reconciler's verdict)
 
@@ -147,6 +155,57 @@ class DamagedError(StoreError):
 
 class DeadlineError(QuartermasterError):
     reason = "Deadline"
+
+
+class HostError(QuartermasterError):
+    reason = "Host"
+
+
+class CommandError(HostError):
+    """A program failed. `exit_code` is negative for a signal, and None where there is none."""
+
+    reason = "CommandFailed"
+
+    def __init__(
+        self, message: str, *, hint: str = "", argv: Sequence[str] = (), exit_code: int | None = None, stderr: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.argv = tuple(argv)
+        self.exit_code = exit_code
+        self.stderr = stderr
+
+
+class CommandDeadlineError(CommandError, DeadlineError):
+    """A program took too long and was ended; where `stuck_pid` is not 0, the kernel does not let that process end."""
+
+    reason = "CommandDeadline"
+    stuck_pid = 0
+
+
+class ToolMissingError(HostError):
+    reason = "ToolMissing"
+
+
+class DeviceRefusedError(HostError):
+    """The device was not touched. `code` is the reason in one word that programs may rely on."""
+
+    reason = "DeviceRefused"
+
+    def __init__(self, message: str, *, code: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class MountConflictError(HostError):
+    reason = "MountConflict"
+
+
+class MountBusyError(HostError):
+    reason = "MountBusy"
+
+
+class DaemonError(HostError):
+    reason = "Daemon"
 
 
 class TerminalError(QuartermasterError):

@@ -113,6 +113,26 @@ def check_uid(kind: Kind, stored: Document, uid: str) -> None:
         )
 
 
+def null_problems(schema: Document, value: Any, path: str = "") -> list[Problem]:
+    """Nulls where the schema has no default for them.
+
+    An apply that takes the last field out of an object leaves null in its place, and an API server refuses that.
+    """
+    found: list[Problem] = []
+    if isinstance(value, dict):
+        properties = schema.get("properties", {})
+        for name, child in value.items():
+            inner = properties.get(name) or schema.get("additionalProperties") or {}
+            where = f"{path}.{name}" if path else name
+            if child is None and "default" not in inner:
+                found.append(Problem(where, "is null", "leave it out, or give it a value"))
+            found += null_problems(inner, child, where)
+    elif isinstance(value, list):
+        for position, child in enumerate(value):
+            found += null_problems(schema.get("items", {}), child, f"{path}[{position}]")
+    return found
+
+
 def _forbid_new_finalizers(kind: Kind, stored: Document, meta: dict[str, Any]) -> None:
     if "deletionTimestamp" not in stored["metadata"]:
         return

@@ -165,6 +165,8 @@ class ObjectStore:
                 now=clock.timestamp(),
                 subresource="status" if status else "",
             )
+            body = {name: part for name, part in new.items() if name != "metadata"}
+            _require_valid("apply", info, applied, rules.null_problems(full_schema_of(cls), body))
             try:
                 if stored is None or entry is None:
                     return await self._insert(cls, _created(info, new), _Manner(fence, dry_run))

@@ -1,0 +1,218 @@
+"""One child process: its pipes, its end, and the end of everything that it started.
+
+asyncio's own subprocesses keep a thread per child on Python 3.11 and wait for their pipes without a bound, so a daemon
+that keeps its parent's standard error would hold a command for ever. Here the end of a child is a readable pidfd, pipes are
+bounded, and whoever cannot be killed (state D, waiting for a dead server) is left behind and reaped later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+# How long after the end of a process the pipes that its children still hold are read.
+_LINGER_S = 0.1
+_KILL_WAIT_S = 1.0
+_CHUNK = 65536
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a process ended. Without an exit code it has not: it is `stuck` in the kernel."""
+
+    pid: int
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+    truncated: bool
+    deadline: bool
+
+
+async def run_process(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    stdin: bytes,
+    timeout_s: float,
+    output_limit: int,
+    grace_s: float,
+) -> Ending:
+    """Run to the end. At the deadline, or when the caller is cancelled, the whole process group goes: SIGTERM, then SIGKILL."""
+    child = _Child(argv, environment, stdin, output_limit)
+    deadline = False
+    try:
+        if not await child.finished_within(timeout_s):
+            deadline = True
+            await child.end(grace_s)
+    except asyncio.CancelledError:
+        await child.end(grace_s)
+        raise
+    finally:
+        exit_code = child.close()
+    return Ending(
+        pid=child.pid,
+        exit_code=exit_code,
+        stdout=bytes(child.stdout.kept),
+        stderr=bytes(child.stderr.kept),
+        truncated=child.stdout.truncated,
+        deadline=deadline,
+    )
+
+
+class _Child:
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes, limit: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            # Not the caller's directory: a child that lives on would keep that file system busy.
+            cwd="/",
+            start_new_session=True,
+            bufsize=0,
+        )
+        self.pid = self._popen.pid
+        self._pidfd = os.pidfd_open(self.pid)
+        self._exited = self._loop.create_future()
+        self._finished = self._loop.create_future()
+        assert self._popen.stdout is not None
+        assert self._popen.stderr is not None
+        # Standard output is read from its start (truncated JSON is noticed), standard error for its last lines.
+        self.stdout = _Reader(self._loop, self._popen.stdout.fileno(), limit, self._check, keep_end=False)
+        self.stderr = _Reader(self._loop, self._popen.stderr.fileno(), limit, self._check, keep_end=True)
+        self._unwritten = memoryview(stdin)
+        if self._popen.stdin is not None:
+            os.set_blocking(self._popen.stdin.fileno(), False)
+            self._loop.add_writer(self._popen.stdin.fileno(), self._write)
+        self._loop.add_reader(self._pidfd, self._on_exit)
+
+    async def finished_within(self, timeout_s: float) -> bool:
+        return bool((await asyncio.wait([self._finished], timeout=timeout_s))[0])
+
+    async def end(self, grace_s: float) -> None:
+        """The leader is not reaped before the last signal: until then no other process can have its number."""
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.wait([self._exited], timeout=grace_s)
+        finally:
+            self._signal(signal.SIGKILL)
+        await asyncio.wait([self._exited], timeout=_KILL_WAIT_S)
+
+    def close(self) -> int | None:
+        """The exit code; None for a process that has not ended, which is reaped whenever it does."""
+        self._stop_writing()
+        for reader, pipe in ((self.stdout, self._popen.stdout), (self.stderr, self._popen.stderr)):
+            reader.stop()
+            if pipe is not None:
+                pipe.close()
+        if self._exited.done():
+            self._reap()
+            return self._popen.returncode
+        self._loop.remove_reader(self._pidfd)
+        self._loop.add_reader(self._pidfd, self._reap)
+        return None
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._popen.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def _on_exit(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        self._exited.set_result(None)
+        self.stdout.drain()
+        self.stderr.drain()
+        self._check()
+        if not self._finished.done():
+            self._loop.call_later(_LINGER_S, self._give_up_pipes)
+
+    def _check(self) -> None:
+        if self._exited.done() and self.stdout.ended and self.stderr.ended:
+            self._give_up_pipes()
+
+    def _give_up_pipes(self) -> None:
+        if not self._finished.done():
+            self._finished.set_result(None)
+
+    def _reap(self) -> None:
+        self._popen.wait()
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+
+    def _write(self) -> None:
+        assert self._popen.stdin is not None
+        try:
+            written = os.write(self._popen.stdin.fileno(), self._unwritten[:_CHUNK])
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            # It did not want all of it; its exit code tells whether that is a failure.
+            self._stop_writing()
+            return
+        self._unwritten = self._unwritten[written:]
+        if not self._unwritten:
+            self._stop_writing()
+
+    def _stop_writing(self) -> None:
+        if self._popen.stdin is not None and not self._popen.stdin.closed:
+            self._loop.remove_writer(self._popen.stdin.fileno())
+            self._popen.stdin.close()
+
+
+class _Reader:
+    """Reads one pipe to its end and keeps a bounded part: the child never waits for us, nor we for memory."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, fd: int, limit: int, on_end: Callable[[], None], *, keep_end: bool
+    ) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._limit = limit
+        self._on_end = on_end
+        self._keep_end = keep_end
+        self.kept = bytearray()
+        self.truncated = False
+        self.ended = False
+        os.set_blocking(fd, False)
+        loop.add_reader(fd, self._read)
+
+    def drain(self) -> None:
+        """Take what is there now; an endless writer is cut off after the kept size."""
+        for _ in range(self._limit // _CHUNK + 2):
+            if self.ended or not self._read():
+                return
+
+    def stop(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self._loop.remove_reader(self._fd)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._fd, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self.stop()
+            self._on_end()
+            return False
+        self._keep(data)
+        return True
+
+    def _keep(self, data: bytes) -> None:
+        self.kept += data
+        excess = len(self.kept) - self._limit
+        if excess <= 0:
+            return
+        self.truncated = True
+        if self._keep_end:
+            del self.kept[:excess]
+        else:
+            del self.kept[self._limit :]
