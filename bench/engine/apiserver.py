@@ -1,7 +1,8 @@
 """On a real API server: the raw limit, our controller, the raw limit again, and kopf, one after another.
 
-All share two cores with the server, so never at once. Each has a namespace of its own with fresh objects. kopf runs in
-two forms, as it comes and with its workers bounded to the same concurrency; each bar is judged by the better one.
+All share the machine with the server, so never at once. Each has a namespace of its own with fresh objects. The bars
+name kopf as it comes, which starts a worker for every object; what it does with its workers bounded to the same
+concurrency is shown beside it.
 """
 
 from __future__ import annotations
@@ -96,15 +97,14 @@ def summarise(
     counts: Counts, raw: tuple[RawReport, RawReport], ours: JobReport, bounded: JobReport, default: JobReport
 ) -> Part:
     raw_rate = (raw[0].rate + raw[1].rate) / 2
-    peer_cpu_ms = min(bounded.cpu_ms, default.cpu_ms)
-    peer_growth = min(bounded.growth_mib, default.growth_mib)
+    peer_cpu_ms, peer_growth = default.cpu_ms, default.growth_mib
     bars = (
         Bar("rate beside the raw limit", 100 * ours.rate / raw_rate, "at least", 80, "%",
             f"{show(ours.rate)}/s; wrk {show(raw[0].rate)}/s before, {show(raw[1].rate)}/s after"),
         Bar("client CPU beside kopf's", ours.cpu_ms / peer_cpu_ms, "at most", 0.25, "of it",
-            f"{show(ours.cpu_ms)} ms per object; kopf {show(peer_cpu_ms)} ms"),
+            f"{show(ours.cpu_ms)} ms per object; kopf {show(peer_cpu_ms)} ms, bounded {show(bounded.cpu_ms)} ms"),
         Bar("memory growth beside kopf's", ours.growth_mib / peer_growth, "at most", 0.2, "of it",
-            f"{show(ours.growth_mib)} MiB; kopf {show(peer_growth)} MiB"),
+            f"{show(ours.growth_mib)} MiB; kopf {show(peer_growth)} MiB, bounded {show(bounded.growth_mib)} MiB"),
         Bar(f"idle with {counts.objects:,} objects cached", ours.idle_share, "at most", 0.5, "% of a core",
             f"over {ours.idle_s:.0f} s"),
     )  # fmt: skip

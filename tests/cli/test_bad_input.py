@@ -72,16 +72,17 @@ def test_a_file_that_is_not_there(qm: Program) -> None:
     assert 'cannot read "nothing.yaml": there is no such file' in refusal(qm("apply", "-f", "nothing.yaml"), 2)
 
 
-@pytest.mark.parametrize("command", [("get", "sn"), ("apply", "-f", str(SEED)), ("delete", "sn", "a"), ("watch", "sn")])
 @pytest.mark.parametrize(
-    ("url", "sentence"),
+    ("url", "command", "sentence"),
     [
-        ("sqlite:/nowhere/at/all.db", "the directory /nowhere/at does not exist"),
-        ("sqlite:", "no path is given"),
-        ("postgres://a", "it is neither memory:, sqlite:PATH"),
+        ("sqlite:/nowhere/at/all.db", ("get", "sn"), "the directory /nowhere/at does not exist"),
+        ("sqlite:/nowhere/at/all.db", ("apply", "-f", str(SEED)), "the directory /nowhere/at does not exist"),
+        ("sqlite:/nowhere/at/all.db", ("watch", "sn"), "the directory /nowhere/at does not exist"),
+        ("sqlite:", ("delete", "sn", "a"), "no path is given"),
+        ("postgres://a", ("describe", "sn"), "it is neither memory:, sqlite:PATH"),
     ],
 )
-def test_a_store_that_is_not_there(qm: Program, command: tuple[str, ...], url: str, sentence: str) -> None:
+def test_a_store_that_is_not_there(qm: Program, url: str, command: tuple[str, ...], sentence: str) -> None:
     result = qm("--store", url, *command)
     assert result.code in (1, 2)
     assert sentence in refusal(result, result.code)

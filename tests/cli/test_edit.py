@@ -45,6 +45,15 @@ def test_a_change_is_written_and_the_store_named(cli: Cli, editor: Callable[[str
     assert cli("get", "sn", "storage-node1", "-o", "jsonpath={.spec.glusterfs.zone}").out == "3"
 
 
+def test_what_was_edited_is_a_conflict_for_the_next_apply_of_the_file(cli: Cli, editor: Callable[[str], Path]) -> None:
+    cli("apply", "-f", SEED)
+    editor("text = text.replace('zone: 1', 'zone: 3')")
+    cli("edit", "sn", "storage-node1")
+    result = cli("apply", "-f", SEED)
+    assert result.code == 1
+    assert ".spec.glusterfs.zone: owned by qm-edit" in result.err
+
+
 @pytest.mark.parametrize("line", ["pass", "text = ''", "text += '# a comment\\n'"])
 def test_without_a_change_nothing_is_written(cli: Cli, editor: Callable[[str], Path], line: str) -> None:
     cli("apply", "-f", SEED)

@@ -23,6 +23,7 @@ def ageless(text: str) -> str:
     return re.sub(r"\b\d+s\b", "0s", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_command_prints_what_the_page_shows(qm: Program, page: str) -> None:
     for path in SEED.parent.glob("*.yaml"):

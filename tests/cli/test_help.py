@@ -96,6 +96,7 @@ def complete(qm: Program, line: str) -> list[str]:
     return [entry.partition(",")[2] for entry in result.lines if entry]
 
 
+@pytest.mark.slow
 def test_commands_kinds_names_and_options_are_completed(qm: Program, home: Path) -> None:
     assert complete(qm, "qm de") == ["describe", "delete"]
     assert complete(qm, "qm get storagen") == ["storagenodes"]

@@ -44,6 +44,7 @@ def use(qm: Program, store: str) -> None:
     assert qm("--store", store, "get", "sn").out == ""
 
 
+@pytest.mark.slow
 def test_sqlite(qm: Program, tmp_path: Path) -> None:
     use(qm, f"sqlite:{tmp_path}/store.db")
 

@@ -47,6 +47,7 @@ def test_deleting_all_asks_first(qm: Program) -> None:
     assert seen.count(" deleted") == 2
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_and_for_those_who_want_them(qm: Program, write: Write) -> None:
     qm("apply", "-f", "-", stdin=node("a"))
     write("changed.yaml", node("a", devices="[/dev/vdb]"))

@@ -19,6 +19,7 @@ from tests.cli.conftest import Cli, Program, interrupt, node
 Start = Callable[..., subprocess.Popen[str]]
 
 
+@pytest.mark.slow
 def test_the_state_comes_first_then_every_change(qm: Program, running: Start) -> None:
     qm("apply", "-f", "-", stdin=node("a"))
     process = running("watch", "sn")
@@ -34,6 +35,7 @@ def test_the_state_comes_first_then_every_change(qm: Program, running: Start) ->
     assert (ended.code, ended.err.strip()) == (130, "")
 
 
+@pytest.mark.slow
 def test_programs_read_one_json_document_per_line(qm: Program, running: Start) -> None:
     qm("apply", "-f", "-", stdin=node("a") + "---\n" + node("b"))
     process = running("watch", "sn", "b", "-o", "json")
@@ -56,6 +58,7 @@ def test_get_can_go_on_watching(qm: Program, running: Start) -> None:
     assert interrupt(process).code == 130
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_ends_it(qm: Program, running: Start) -> None:
     qm("apply", "-f", "-", stdin=node("a"))
     process = running("watch", "sn", "-o", "name")

@@ -25,6 +25,8 @@ _INTRODUCTION = """\
 # Edit the object, save and leave the editor. Lines that begin with a hash are ignored;
 # an empty file, or one without changes, cancels.
 """
+# Not that of `qm apply`: the next apply must notice that somebody edited what its file says.
+_MANAGER = "qm-edit"
 # What a person may not change; the object is found again by them.
 _IDENTITY = ("name", "namespace", "uid")
 
@@ -67,7 +69,7 @@ async def _write(session: Session, original: Object, changed: Document) -> Objec
     metadata = changed["metadata"]
     metadata["resourceVersion"] = original.metadata.resource_version
     metadata.pop("managedFields", None)
-    async with session.store() as store:
+    async with session.store(manager=_MANAGER) as store:
         session.name_store(store)
         obj = from_document(type(original), changed)
         after: Object = await store.update(obj)

@@ -43,5 +43,5 @@ def command(session: Session, **options: Any) -> None:
     """
     from quartermaster.cli.getting import Request, get
 
-    if get_failed := session.run(lambda: get(session, Request(**options))):
-        raise click.exceptions.Exit(get_failed)
+    if code := session.run(lambda: get(session, Request(**options))):
+        raise click.exceptions.Exit(code)

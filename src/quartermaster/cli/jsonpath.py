@@ -79,7 +79,7 @@ def parse_path(text: str) -> Path:
     parser = _Parser(stripped)
     path, position = parser.path(0)
     if position != len(stripped):
-        parser.fail(position)
+        raise parser.error(position)
     return path
 
 
@@ -105,9 +105,9 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
 
-    def fail(self, position: int, why: str = "") -> None:
+    def error(self, position: int, why: str = "") -> UsageError:
         at = self._text[position : position + 20] or "the end"
-        raise UsageError(
+        return UsageError(
             f'cannot read the JSON path "{self._text}" at "{at}"{why and ": "}{why}',
             hint="for example {.items[*].metadata.name}",
         )
@@ -126,7 +126,7 @@ class _Parser:
             position = self._blank(brace + 1)
             if self._word(position, "end"):
                 if not nested:
-                    self.fail(position, "there is no range to end")
+                    raise self.error(position, "there is no range to end")
                 return tuple(found), self._close(position + 3)
             if self._word(position, "range"):
                 over, position = self.path(self._blank(position + 5))
@@ -135,7 +135,7 @@ class _Parser:
                 continue
             position = self._expressions(position, found)
         if nested:
-            self.fail(position, "a range has no {end}")
+            raise self.error(position, "a range has no {end}")
         return tuple(found), position
 
     def _expressions(self, position: int, found: list[_Part]) -> int:
@@ -147,7 +147,7 @@ class _Parser:
             else:
                 path, after = self.path(position)
                 if after == position:
-                    self.fail(position)
+                    raise self.error(position)
                 found.append(path)
                 position = after
             position = self._blank(position)
@@ -192,8 +192,7 @@ class _Parser:
             return _filtered(matches), self._expect(self._expect(position, ")"), "]")
         match = _SLICE.match(self._text, position)
         if match is None or (match[1] is None and match[2] is None):
-            self.fail(position)
-            raise AssertionError("unreachable: fail raises")
+            raise self.error(position)
         end = self._expect(match.end(), "]")
         if match[2] is None:
             return _element(int(match[1])), end
@@ -223,14 +222,12 @@ class _Parser:
         for word, meaning in (("true", True), ("false", False)):
             if self._word(position, word):
                 return (lambda _, meaning=meaning: meaning), position + len(word)
-        self.fail(position)
-        raise AssertionError("unreachable: fail raises")
+        raise self.error(position)
 
     def _name(self, position: int) -> tuple[str, int]:
         match = _NAME.match(self._text, position)
         if match is None:
-            self.fail(position)
-            raise AssertionError("unreachable: fail raises")
+            raise self.error(position)
         return re.sub(r"\\(.)", r"\1", match[0]), match.end()
 
     def _quoted(self, position: int) -> tuple[str, int]:
@@ -263,7 +260,7 @@ class _Parser:
     def _expect(self, position: int, character: str) -> int:
         position = self._blank(position) if character != '"' else position
         if self._at(position) != character:
-            self.fail(position, f"{character} is missing")
+            raise self.error(position, f"{character} is missing")
         return position + 1
 
 

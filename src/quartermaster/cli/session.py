@@ -49,10 +49,10 @@ class Session:
         return self.given_namespace or self.choice.namespace or own or DEFAULT_NAMESPACE
 
     @asynccontextmanager
-    async def store(self) -> AsyncIterator[Store]:
+    async def store(self, *, manager: str = MANAGER) -> AsyncIterator[Store]:
         from quartermaster.stores import open_store
 
-        store = await open_store(self.choice.store, manager=MANAGER, patience_s=PATIENCE_S)
+        store = await open_store(self.choice.store, manager=manager, patience_s=PATIENCE_S)
         try:
             yield store
         finally:

@@ -1,6 +1,6 @@
-"""The only door through which programs are started: argument vectors, never a shell; a deadline on each; bounded output.
+"""The only door through which programs are started: argument vectors, never a shell; a deadline; bounded output.
 
-`Commands` is the seam. `HostCommands` runs them here (or, with a prefix, on a virtual host); `fake.FakeCommands` is its twin.
+`Commands` is the seam. `HostCommands` runs them here or, with a prefix, on a virtual host; `FakeCommands` is its twin.
 A command says whether it changes the host, so that a test can count: a second run must change nothing.
 
 Secrets go in by standard input, the environment or a private file. A command whose argument list holds one of its

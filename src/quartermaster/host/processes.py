@@ -1,8 +1,8 @@
 """One child process: its pipes, its end, and the end of everything that it started.
 
 asyncio's own subprocesses keep a thread per child on Python 3.11 and wait for their pipes without a bound, so a daemon
-that keeps its parent's standard error would hold a command for ever. Here the end of a child is a readable pidfd, pipes are
-bounded, and whoever cannot be killed (state D, waiting for a dead server) is left behind and reaped later.
+that keeps its parent's standard error would hold a command for ever. Here the end of a child is a readable pidfd, pipes
+are bounded, and whoever cannot be killed (state D, waiting for a dead server) is left behind and reaped later.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import msgspec
+
+from quartermaster.host.procfs import processes
 
 # How long after the end of a process the pipes that its children still hold are read.
 _LINGER_S = 0.1
 _KILL_WAIT_S = 1.0
+_GROUP_LOOK_S = 0.01
+_GROUP_LOOKS = 50
 _CHUNK = 65536
 
 
@@ -42,7 +46,7 @@ async def run_process(
     output_limit: int,
     grace_s: float,
 ) -> Ending:
-    """Run to the end. At the deadline, or when the caller is cancelled, the whole process group goes: SIGTERM, then SIGKILL."""
+    """Run to the end. At the deadline, or when the caller is cancelled, the group is ended: SIGTERM, then SIGKILL."""
     child = _Child(argv, environment, stdin, output_limit)
     deadline = False
     try:
@@ -67,30 +71,39 @@ async def run_process(
 class _Child:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes, limit: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._popen = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            # Not the caller's directory: a child that lives on would keep that file system busy.
-            cwd="/",
-            start_new_session=True,
-            bufsize=0,
-        )
+        with ExitStack() as childs_ends:
+            stdout, stdout_of_child = _pipe(childs_ends)
+            stderr, stderr_of_child = _pipe(childs_ends)
+            stdin_of_child, self._stdin = os.pipe() if stdin else (subprocess.DEVNULL, -1)
+            if stdin:
+                childs_ends.callback(os.close, stdin_of_child)
+            try:
+                self._popen = subprocess.Popen(
+                    argv,
+                    stdin=stdin_of_child,
+                    stdout=stdout_of_child,
+                    stderr=stderr_of_child,
+                    env=dict(environment),
+                    # Not the caller's directory: a child that lives on would keep that file system busy.
+                    cwd="/",
+                    start_new_session=True,
+                )
+            except OSError:
+                for fd in (stdout, stderr, self._stdin):
+                    if fd >= 0:
+                        os.close(fd)
+                raise
         self.pid = self._popen.pid
         self._pidfd = os.pidfd_open(self.pid)
         self._exited = self._loop.create_future()
         self._finished = self._loop.create_future()
-        assert self._popen.stdout is not None
-        assert self._popen.stderr is not None
         # Standard output is read from its start (truncated JSON is noticed), standard error for its last lines.
-        self.stdout = _Reader(self._loop, self._popen.stdout.fileno(), limit, self._check, keep_end=False)
-        self.stderr = _Reader(self._loop, self._popen.stderr.fileno(), limit, self._check, keep_end=True)
+        self.stdout = _Reader(self._loop, stdout, limit, self._check, keep_end=False)
+        self.stderr = _Reader(self._loop, stderr, limit, self._check, keep_end=True)
         self._unwritten = memoryview(stdin)
-        if self._popen.stdin is not None:
-            os.set_blocking(self._popen.stdin.fileno(), False)
-            self._loop.add_writer(self._popen.stdin.fileno(), self._write)
+        if self._stdin >= 0:
+            os.set_blocking(self._stdin, False)
+            self._loop.add_writer(self._stdin, self._write)
         self._loop.add_reader(self._pidfd, self._on_exit)
 
     async def finished_within(self, timeout_s: float) -> bool:
@@ -104,14 +117,16 @@ class _Child:
         finally:
             self._signal(signal.SIGKILL)
         await asyncio.wait([self._exited], timeout=_KILL_WAIT_S)
+        for _ in range(_GROUP_LOOKS):
+            if not self._group_lives():
+                return
+            await asyncio.sleep(_GROUP_LOOK_S)
 
     def close(self) -> int | None:
         """The exit code; None for a process that has not ended, which is reaped whenever it does."""
         self._stop_writing()
-        for reader, pipe in ((self.stdout, self._popen.stdout), (self.stderr, self._popen.stderr)):
-            reader.stop()
-            if pipe is not None:
-                pipe.close()
+        self.stdout.stop()
+        self.stderr.stop()
         if self._exited.done():
             self._reap()
             return self._popen.returncode
@@ -120,9 +135,12 @@ class _Child:
         return None
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._popen.returncode is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _group_lives(self) -> bool:
+        """Whether children of the leader are still on their way out."""
+        return any(found.group == self.pid and found.lives for found in processes() if found.pid != self.pid)
 
     def _on_exit(self) -> None:
         self._loop.remove_reader(self._pidfd)
@@ -131,13 +149,13 @@ class _Child:
         self.stderr.drain()
         self._check()
         if not self._finished.done():
-            self._loop.call_later(_LINGER_S, self._give_up_pipes)
+            self._loop.call_later(_LINGER_S, self._finish)
 
     def _check(self) -> None:
         if self._exited.done() and self.stdout.ended and self.stderr.ended:
-            self._give_up_pipes()
+            self._finish()
 
-    def _give_up_pipes(self) -> None:
+    def _finish(self) -> None:
         if not self._finished.done():
             self._finished.set_result(None)
 
@@ -147,9 +165,8 @@ class _Child:
         os.close(self._pidfd)
 
     def _write(self) -> None:
-        assert self._popen.stdin is not None
         try:
-            written = os.write(self._popen.stdin.fileno(), self._unwritten[:_CHUNK])
+            written = os.write(self._stdin, self._unwritten[:_CHUNK])
         except BlockingIOError:
             return
         except BrokenPipeError:
@@ -161,9 +178,17 @@ class _Child:
             self._stop_writing()
 
     def _stop_writing(self) -> None:
-        if self._popen.stdin is not None and not self._popen.stdin.closed:
-            self._loop.remove_writer(self._popen.stdin.fileno())
-            self._popen.stdin.close()
+        if self._stdin >= 0:
+            self._loop.remove_writer(self._stdin)
+            os.close(self._stdin)
+            self._stdin = -1
+
+
+def _pipe(childs_ends: ExitStack) -> tuple[int, int]:
+    """Our end for reading, and the child's, which the stack closes."""
+    ours, childs = os.pipe()
+    childs_ends.callback(os.close, childs)
+    return ours, childs
 
 
 class _Reader:
@@ -193,6 +218,7 @@ class _Reader:
         if not self.ended:
             self.ended = True
             self._loop.remove_reader(self._fd)
+            os.close(self._fd)
 
     def _read(self) -> bool:
         try:

@@ -139,7 +139,8 @@ def _not_found(request: Request, cannot: str, status: Status, message: str) -> N
     details = status.details
     if details is None or not details.name:
         return NotFoundError(
-            f"{cannot}: the server does not know {request.noun}", hint="its CustomResourceDefinition is not installed"
+            f"{cannot}: the server does not know {request.noun}",
+            hint="its CustomResourceDefinition is not installed; `qm crd install` does it",
         )
     if details.name == request.name:
         return NotFoundError(f"cannot find {request.describe().partition(' ')[2]}")

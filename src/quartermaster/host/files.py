@@ -1,0 +1,60 @@
+"""Small files that are whole or not there at all, also after a power cut; and secrets that only their owner reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from quartermaster.support import entropy
+
+
+def write_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """The new content replaces the old one in one step and is on the disk when this returns."""
+    temporary = path.with_name(f".{path.name}.{entropy.name_suffix(10)}")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        try:
+            _write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        temporary.rename(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    sync_directory(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file for good; it may be gone already."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+        sync_directory(path.parent)
+
+
+@contextmanager
+def private_file(directory: Path, data: bytes) -> Iterator[Path]:
+    """A file with a secret for one command, readable by nobody else and gone afterwards."""
+    path = directory / f".private-{entropy.name_suffix(10)}"
+    write_whole(path, data)
+    try:
+        yield path
+    finally:
+        remove(path)
+
+
+def sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]

@@ -1,0 +1,275 @@
+"""Mounting that can be said twice: what is mounted already is left alone, what is different is an error that names it.
+
+A dead server makes every look at its mount hang, so `health` looks through a command with a deadline.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+import msgspec
+
+from quartermaster.host.commands import Command, Commands
+from quartermaster.host.mountinfo import Mount, covering, mounted_at, parse_mountinfo
+from quartermaster.host.targets import prepare_bind_target, prepare_directory, remove_target
+from quartermaster.support.errors import (
+    CommandDeadlineError,
+    CommandError,
+    HostError,
+    MountBusyError,
+    MountConflictError,
+)
+
+# Options of the mount itself, which mountinfo repeats word by word. Those of a file system come back in other words or
+# not at all, so they are not compared.
+_COMPARED = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
+_CORRUPTED = {
+    "Transport endpoint is not connected": "ENOTCONN",
+    "Stale file handle": "ESTALE",
+    "Input/output error": "EIO",
+    "Permission denied": "EACCES",
+    "Host is down": "EHOSTDOWN",
+}
+
+
+class Propagation(StrEnum):
+    PRIVATE = "private"
+    SHARED = "shared"
+    SLAVE = "slave"
+
+
+class MountState(StrEnum):
+    HEALTHY = "healthy"
+    ABSENT = "absent"  # nothing is mounted there
+    CORRUPTED = "corrupted"  # its server or daemon is gone: unmount lazily and mount again
+    UNRESPONSIVE = "unresponsive"  # no answer in time
+
+
+class MountHealth(msgspec.Struct, frozen=True):
+    state: MountState
+    reason: str = ""  # the errno's name where it is corrupted
+
+
+class Mounts(Protocol):
+    """Each call that changes something answers whether it did."""
+
+    def table(self) -> tuple[Mount, ...]: ...
+
+    async def mount(
+        self,
+        source: str,
+        target: str,
+        *,
+        type: str,
+        options: Sequence[str] = (),
+        protect: bool = False,
+        timeout_s: float = 60.0,
+    ) -> bool:
+        """MountConflictError when something else is mounted there, or the mount would hide files."""
+        ...
+
+    async def bind(
+        self, source: str, target: str, *, read_only: bool = False, propagation: Propagation | None = None
+    ) -> bool: ...
+
+    async def remount(self, target: str, *, options: Sequence[str]) -> None: ...
+
+    async def unmount(
+        self, target: str, *, lazy: bool = False, force: bool = False, remove: bool = False, timeout_s: float = 30.0
+    ) -> bool:
+        """Takes the topmost mount off; `remove` takes the target away as well. MountBusyError where it is in use."""
+        ...
+
+    async def health(self, target: str, *, timeout_s: float = 5.0) -> MountHealth: ...
+
+
+class HostMounts:
+    """`mountinfo` is another process's for a virtual host, to go with the prefix of its commands."""
+
+    def __init__(self, commands: Commands, *, mountinfo: Path = Path("/proc/self/mountinfo")) -> None:
+        self._commands = commands
+        self._mountinfo = mountinfo
+
+    def table(self) -> tuple[Mount, ...]:
+        """Read until two readings agree: the kernel gives a long table in pieces while others mount."""
+        before = ""
+        for _ in range(4):
+            text = self._mountinfo.read_text(errors="surrogateescape")
+            if text == before:
+                break
+            before = text
+        return parse_mountinfo(before)
+
+    async def mount(
+        self,
+        source: str,
+        target: str,
+        *,
+        type: str,
+        options: Sequence[str] = (),
+        protect: bool = False,
+        timeout_s: float = 60.0,
+    ) -> bool:
+        table = self.table()
+        target = canonical(table, target)
+        present = mounted_at(table, target)
+        if present is not None:
+            refuse_difference(present, source, type, options, number=_device_number(source))
+            return False
+        prepare_directory(target, protect=protect)
+        argv = ["mount", "-t", type, *_with_options(options), "--source", source, "--target", target]
+        await self._change(argv, f"mount {source} on {target}", timeout_s=timeout_s)
+        return True
+
+    async def bind(
+        self, source: str, target: str, *, read_only: bool = False, propagation: Propagation | None = None
+    ) -> bool:
+        table = self.table()
+        target = canonical(table, target)
+        present = mounted_at(table, target)
+        changed = present is None
+        if present is None:
+            prepare_bind_target(source, target)
+            await self._change(["mount", "--bind", source, target], f"bind {source} to {target}")
+        else:
+            refuse_other_bind(table, present, source)
+        # Also after an earlier try that ended between the two steps.
+        if read_only != (present is not None and "ro" in present.options):
+            changed = True
+            mode = "ro" if read_only else "rw"
+            await self._change(["mount", "-o", f"remount,bind,{mode}", "--target", target], f"make {target} {mode}")
+        if propagation is not None and propagation is not propagation_of(mounted_at(self.table(), target)):
+            changed = True
+            await self._change(["mount", f"--make-{propagation}", target], f"make {target} {propagation}")
+        return changed
+
+    async def remount(self, target: str, *, options: Sequence[str]) -> None:
+        table = self.table()
+        target = canonical(table, target)
+        if mounted_at(table, target) is None:
+            raise HostError(f"cannot remount {target}: nothing is mounted there")
+        await self._change(["mount", "-o", ",".join(["remount", *options]), "--target", target], f"remount {target}")
+
+    async def unmount(
+        self, target: str, *, lazy: bool = False, force: bool = False, remove: bool = False, timeout_s: float = 30.0
+    ) -> bool:
+        table = self.table()
+        target = canonical(table, target)
+        present = mounted_at(table, target)
+        if present is not None:
+            flags = [*(["--lazy"] if lazy else []), *(["--force"] if force else [])]
+            # Without canonicalising, which would look at the target and hang where its server is dead.
+            argv = ["umount", "--no-canonicalize", *flags, target]
+            try:
+                await self._change(argv, f"unmount {target}", timeout_s=timeout_s)
+            except CommandDeadlineError:
+                raise
+            except CommandError as error:
+                if "busy" not in error.stderr:
+                    raise
+                raise MountBusyError(
+                    f"cannot unmount {target}: {present.source} is in use",
+                    hint=f"`fuser -vm {target}` names the processes; a lazy unmount waits for them in the background",
+                ) from error
+        if remove:
+            remove_target(target)
+        return present is not None
+
+    async def health(self, target: str, *, timeout_s: float = 5.0) -> MountHealth:
+        table = self.table()
+        target = canonical(table, target)
+        if mounted_at(table, target) is None:
+            return MountHealth(MountState.ABSENT)
+        command = Command(
+            ("stat", "--file-system", "--format=%T", target),
+            verb=f"look at {target}",
+            timeout_s=timeout_s,
+            accept=(0, 1),
+            changes=False,
+            grace_s=0.1,
+        )
+        try:
+            result = await self._commands.run(command)
+        except CommandDeadlineError:
+            return MountHealth(MountState.UNRESPONSIVE)
+        if result.exit_code == 0:
+            return MountHealth(MountState.HEALTHY)
+        text = result.stderr.decode(errors="replace")
+        for words, name in _CORRUPTED.items():
+            if words in text:
+                return MountHealth(MountState.CORRUPTED, name)
+        raise HostError(f"cannot look at {target}: {text.strip()}")
+
+    async def _change(self, argv: Sequence[str], verb: str, *, timeout_s: float = 60.0) -> None:
+        await self._commands.run(Command(tuple(argv), verb=verb, timeout_s=timeout_s))
+
+
+def refuse_difference(present: Mount, source: str, type: str, options: Sequence[str], *, number: str) -> None:
+    """Nothing, if what is mounted is what is wanted; else the error that names it."""
+    same_source = present.source == source or (number != "" and present.number == number)
+    # FUSE file systems call themselves fuse.glusterfs where mount knows them as glusterfs.
+    same_type = present.type == type or present.type.partition(".")[2] == type
+    part = present.root != "/" and source.startswith("/dev/") and not any(o.startswith("subvol") for o in options)
+    if not same_source or not same_type or part:
+        raise MountConflictError(
+            f"cannot mount {source} on {present.target}: {present.source} ({present.type}) is mounted there",
+            hint=f"unmount it first, or choose another directory than {present.target}",
+        )
+    wrong = []
+    if ("ro" in options) != present.read_only:
+        wrong.append("read-only" if present.read_only else "read-write")
+    wrong += [f"without {option}" for option in options if option in _COMPARED and option not in present.options]
+    if wrong:
+        raise MountConflictError(
+            f"cannot mount {source} on {present.target}: it is mounted there already, but {', '.join(wrong)}",
+            hint="remount it with the wanted options",
+        )
+
+
+def refuse_other_bind(mounts: Sequence[Mount], present: Mount, source: str) -> None:
+    resolved = os.path.realpath(source)
+    # The bind itself covers a source that lies beneath its own target.
+    below = covering([mount for mount in mounts if mount.id != present.id], resolved)
+    if below is not None and below.number == present.number:
+        inner = os.path.relpath(resolved, below.target)
+        if str(PurePosixPath(below.root) / inner) == present.root or (inner == "." and below.root == present.root):
+            return
+    raise MountConflictError(
+        f"cannot bind {source} to {present.target}: {present.source} ({present.root} of it) is mounted there",
+        hint="unmount it first",
+    )
+
+
+def canonical(mounts: Sequence[Mount], target: str) -> str:
+    """The target as the kernel writes it, without a look at what is mounted there: it might hang."""
+    directory, name = os.path.split(os.path.normpath(target))
+    path = os.path.join(os.path.realpath(directory), name) if name else directory
+    if mounted_at(mounts, path) is not None:
+        return path
+    return os.path.realpath(path)
+
+
+def propagation_of(mount: Mount | None) -> Propagation:
+    fields = mount.propagation if mount is not None else ()
+    if any(field.startswith("shared:") for field in fields):
+        return Propagation.SHARED
+    return Propagation.SLAVE if any(field.startswith("master:") for field in fields) else Propagation.PRIVATE
+
+
+def _with_options(options: Sequence[str]) -> list[str]:
+    return ["-o", ",".join(options)] if options else []
+
+
+def _device_number(source: str) -> str:
+    """major:minor, for a source that is a device; it may have been mounted by another of its names."""
+    if not source.startswith("/dev/"):
+        return ""
+    with suppress(OSError):
+        number = os.stat(source).st_rdev
+        return f"{os.major(number)}:{os.minor(number)}" if number else ""
+    return ""
