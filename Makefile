@@ -4,6 +4,9 @@ PYTHON ?= python3
 BENCH ?= all
 RUN := .venv/bin/python -m
 
+# Without compiled modules every command and every test worker starts slowly.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help environment packages setup demo check test test-deep bench format lock docs generate clean
 

@@ -132,7 +132,11 @@ def set_up_environment() -> None:
     if uv is not None:
         if not (ENVIRONMENT / "bin" / "python").exists():
             run([uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, ENVIRONMENT])
-        run([uv, "pip", "install", "--quiet", *packages], VIRTUAL_ENV=str(ENVIRONMENT), UV_LINK_MODE=link_mode(uv))
+        run(
+            [uv, "pip", "install", "--quiet", "--compile-bytecode", *packages],
+            VIRTUAL_ENV=str(ENVIRONMENT),
+            UV_LINK_MODE=link_mode(uv),
+        )
     else:
         run([sys.executable, "-m", "venv", ENVIRONMENT])
         run([ENVIRONMENT / "bin" / "python", "-m", "pip", "install", "--quiet", *packages])

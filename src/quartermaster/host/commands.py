@@ -163,7 +163,9 @@ def checked(command: Command, result: Result) -> Result:
     code = result.exit_code
     tail = _tail(command, result.stderr or result.stdout)
     how = f"ended by signal {-code}" if code < 0 else f"exited with {code}"
-    cause = f"{command.argv[0]} {how}" + (f": {tail.splitlines()[-1]}" if tail else "")
+    # An indented line goes on with the one before it and is seldom the point.
+    words = [line for line in tail.splitlines() if not line[0].isspace()] or tail.splitlines()
+    cause = f"{command.argv[0]} {how}" + (f": {words[-1].strip()}" if words else "")
     raise CommandError(f"cannot {command.verb}: {cause}", argv=shown(command), exit_code=code, stderr=tail)
 
 

@@ -1,7 +1,7 @@
 """What /proc says about processes.
 
-A process number alone proves nothing, for numbers are used again: only with the start time and the boot does it name one
-process for good.
+A process number alone proves nothing, for numbers are used again: only with the start time and the boot does it name
+one process for good.
 """
 
 from __future__ import annotations
