@@ -12,6 +12,8 @@ import pytest
 from quartermaster.testing.servers import KubernetesAccess
 from tests.cli.conftest import SEED, Program, Result, node
 
+pytestmark = pytest.mark.slow  # a process each
+
 Write = Callable[[str, str], Path]
 
 BROKEN = "apiVersion: coreos.com/v1\nkind: StorageNode\nmetadata:\n  name: a\nspec:\n  type: [glusterfs\n"

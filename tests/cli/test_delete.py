@@ -144,6 +144,7 @@ def test_what_is_held_by_a_finalizer_is_named_and_never_forced(three: Cli, prepa
     assert three("delete", "sn", "a", "--no-wait").code == 0
 
 
+@pytest.mark.slow
 def test_it_waits_until_the_finalizer_is_gone(
     three: Cli, prepare: Prepare, home: Path, running: Callable[..., object]
 ) -> None:

@@ -140,6 +140,7 @@ def test_a_wrong_command_line_is_a_sentence(nodes: Cli, arguments: tuple[str, ..
     assert sentence in result.err
 
 
+@pytest.mark.slow
 def test_more_objects_than_one_page_are_all_shown(cli: Cli, write: Write) -> None:
     count = 501
     many = "---\n".join(f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c{n:04}}}\n" for n in range(count))

@@ -115,6 +115,7 @@ def test_commands_kinds_names_and_options_are_completed(qm: Program, home: Path)
     assert complete(qm, "qm get sn -n ") == ["default"]
 
 
+@pytest.mark.slow
 def test_completion_of_a_store_that_is_away_is_quick_and_silent(qm: Program) -> None:
     assert complete(qm, "qm --store etcd://127.0.0.1:1 get sn ") == []
     assert complete(qm, "qm --store nonsense get sn ") == []

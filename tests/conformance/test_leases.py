@@ -105,6 +105,7 @@ async def test_a_store_with_a_clock_knows_whether_a_lease_is_held(store: Store, 
     assert await store.lease_held(namespace, "leader") is expected[1]
 
 
+@pytest.mark.slow
 async def test_a_lease_that_is_not_renewed_runs_out(store: Store, namespace: str) -> None:
     await store.create(lease(namespace, "one", 1, duration_s=1))
     if not store.fences:
@@ -118,6 +119,7 @@ async def test_a_lease_that_is_not_renewed_runs_out(store: Store, namespace: str
     assert (await store.get(Lease, "leader", namespace)).spec.lease_transitions == 1
 
 
+@pytest.mark.slow
 async def test_the_end_of_an_old_holders_lease_leaves_the_new_holder_alone(
     store: Store, namespace: str, home: Home
 ) -> None:

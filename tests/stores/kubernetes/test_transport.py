@@ -67,6 +67,7 @@ async def apply(store: KubernetesStore) -> object:
 
 @pytest.mark.parametrize("code", [429, 503])
 @pytest.mark.parametrize("call", [get, create, update])
+@pytest.mark.slow
 async def test_the_server_says_when_to_come_back(misbehaving: Opener, code: int, call: Call) -> None:
     handler, asked = answers(status(code, Retry_After="1"))
     await call(await misbehaving(handler))
@@ -172,7 +173,7 @@ async def test_nobody_listening_is_waited_for_until_the_bound(opened: list[Kuber
     ports = Ports()
     try:
         server = f"http://127.0.0.1:{ports.reserve()}"
-        opened.append(store := KubernetesStore(Connection(name="x", server=server), patience_s=0.5))
+        opened.append(store := KubernetesStore(Connection(name="x", server=server), patience_s=2.0))
         began = asyncio.get_running_loop().time()
         with pytest.raises(UnavailableError, match=rf"cannot reach {server}: .*refused.*; is the API server running"):
             await create(store)

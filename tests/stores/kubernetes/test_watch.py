@@ -155,6 +155,7 @@ async def test_an_object_that_does_not_fit_is_named(misbehaving: Opener) -> None
         await take(await misbehaving(handler), 1)
 
 
+@pytest.mark.slow
 async def test_a_server_that_ends_every_watch_at_once_is_not_asked_in_a_loop(misbehaving: Opener) -> None:
     handler, asked = streams([], silent=False)
     store = await misbehaving(handler)
