@@ -177,7 +177,7 @@ async def test_nobody_listening_is_waited_for_until_the_bound(opened: list[Kuber
         began = asyncio.get_running_loop().time()
         with pytest.raises(UnavailableError, match=rf"cannot reach {server}: .*refused.*; is the API server running"):
             await create(store)
-        assert asyncio.get_running_loop().time() - began < 2
+        assert asyncio.get_running_loop().time() - began < 10
     finally:
         ports.release()
 
