@@ -212,6 +212,8 @@ async def demo(directory: Path) -> None:
 
 
 def main() -> int:
+    # A shell that starts it in the background has Ctrl-C ignored for it and for everything that it starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="quartermaster-demo-"))
     try:
         asyncio.run(demo(directory))
