@@ -45,6 +45,9 @@ run_failed = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell that starts a run in the background has Ctrl-C ignored for it; tests that interrupt programs need it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     workerinput = getattr(config, "workerinput", None)
     if workerinput is None:
         config.stash[run_directory] = Path(tempfile.mkdtemp(prefix="quartermaster-tests-"))
