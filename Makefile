@@ -35,6 +35,7 @@ test-deep: environment packages ## `test` and the long forms of the tests
 	@$(RUN) tools.verify test --deep
 
 bench: environment packages ## benchmarks; BENCH=name for one of them, QUICK=1 for the short form
+	@$(RUN) tools.servers build
 	@$(RUN) bench --bench $(BENCH) $(if $(QUICK),--quick)
 
 format: environment ## formats the code and repairs what the linter can repair

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import cli, document, engine
 from bench.machine import this_machine
-from bench.report import bar_line, text_table
+from bench.report import bar_line
 from bench.running import BenchFailedError
 
 BENCHMARKS = {"engine": engine.run, "cli": cli.run}
@@ -49,8 +49,6 @@ def run(name: str, *, quick: bool) -> list[str]:
         section = asyncio.run(BENCHMARKS[name](directory, quick=quick))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-    for table in section.tables:
-        print(text_table(table), flush=True)
     elapsed_s = time.monotonic() - started
     if quick:
         print(f"bench {name}: everything was done in {elapsed_s:.0f} s; no timing is judged", flush=True)

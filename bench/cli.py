@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.machine import package_versions
-from bench.report import Bar, Plot, Section, Table, percentile, show
+from bench.report import Bar, Plot, Section, Table, percentile, show, text_table
 from bench.running import BenchFailedError, as_installed, require
 from bench.workload import create_nodes
 from quartermaster.stores import open_store
@@ -46,7 +46,10 @@ async def run(directory: Path, *, quick: bool) -> Section:
             took_ms, output = await timed(command, environment)
             check(name, output)
             times[name].append(took_ms)
-    return summarise(times)
+    section = summarise(times)
+    for table in section.tables:
+        print(text_table(table), flush=True)
+    return section
 
 
 async def timed(command: Sequence[str], environment: Mapping[str, str]) -> tuple[float, str]:

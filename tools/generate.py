@@ -14,9 +14,11 @@ import yaml
 from quartermaster.resources.crd import crd_of, own_kinds
 from quartermaster.resources.kind import kind_of
 from tools.reference import command_line
+from tools.reference_kinds import kinds
+from tools.reference_tables import error_page, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-OWNED = ("deploy/crds",)
+OWNED = ("deploy/crds", "docs/reference")
 
 Files = Mapping[str, str]
 Generator = Callable[[], Files]
@@ -38,7 +40,7 @@ def crds() -> Files:
     return files
 
 
-GENERATORS: tuple[Generator, ...] = (crds, command_line)
+GENERATORS: tuple[Generator, ...] = (crds, command_line, kinds, metrics, error_page)
 
 
 def generated() -> dict[str, str]:

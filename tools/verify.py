@@ -141,8 +141,6 @@ def main() -> int:
     parser.add_argument("what", choices=["check", "test"])
     parser.add_argument("--deep", action="store_true", help="with the long forms of the tests")
     arguments = parser.parse_args()
-    if arguments.deep:
-        os.environ["QM_DEEP"] = "1"
     started = time.monotonic()
     results = asyncio.run(check() if arguments.what == "check" else test(arguments.deep))
     failed = [result.name for result in results if not result.passed]

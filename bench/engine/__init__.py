@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.engine import apiserver, latency, stores
-from bench.engine.counts import FULL, QUICK
+from bench.engine.counts import FULL, QUICK, Part
 from bench.machine import package_versions
-from bench.report import Section
+from bench.report import Section, text_table
 from quartermaster.testing.servers import ETCD_VERSION, KUBERNETES_VERSION, OLDEST_ETCD, EtcdCluster, KubernetesServer
 
 ABOUT = """The job: StorageNodes exist without a status; a controller in a process of its own lists them, caches them,
@@ -18,10 +18,17 @@ moment it has loaded and connected until it has seen all of its writes come back
 async def run(directory: Path, *, quick: bool) -> Section:
     counts = QUICK if quick else FULL
     crds = sorted((Path(__file__).resolve().parents[2] / "deploy" / "crds").glob("*.yaml"))
-    parts = []
+    parts: list[Part] = []
+
+    def add(part: Part) -> None:
+        """What is known is shown, for the rest takes minutes."""
+        parts.append(part)
+        for table in part.tables:
+            print(text_table(table), flush=True)
+
     async with KubernetesServer(directory / "kubernetes", manifests=crds) as server:
         environment = {"KUBECONFIG": str(server.kubeconfig)}
-        parts.append(await apiserver.run(directory, server, counts))
+        add(await apiserver.run(directory, server, counts))
         await server.kubectl("create", "namespace", latency.NAMESPACE)
         kubernetes = await latency.measure(directory, "kubernetes", "kubernetes:token", counts, environment)
     async with EtcdCluster(directory / "etcd", fsync=True) as etcd:
@@ -36,8 +43,8 @@ async def run(directory: Path, *, quick: bool) -> Section:
     sqlite_latency = await latency.measure(directory, "sqlite", f"sqlite:{directory / 'latency.db'}", counts)
     memory_latency = await latency.measure(directory, "memory", "memory:", counts)
     scale = [await stores.run_job_on(directory, "memory", "memory:", objects) for objects in counts.scale]
-    parts.append(stores.summarise([on_etcd, on_oldest, on_sqlite, *scale], scale))
-    parts.append(latency.summarise([kubernetes, etcd_latency, sqlite_latency, memory_latency]))
+    add(stores.summarise([on_etcd, on_oldest, on_sqlite, *scale], scale))
+    add(latency.summarise([kubernetes, etcd_latency, sqlite_latency, memory_latency]))
     versions = ("kubernetes " + KUBERNETES_VERSION, "etcd " + ETCD_VERSION, "wrk 4.1.0")
     return Section(
         name="engine",

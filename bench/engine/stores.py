@@ -49,7 +49,7 @@ async def run_job_on(directory: Path, name: str, url: str, objects: int) -> Run:
         answer=JobReport,
         timeout_s=JOB_TIMEOUT_S,
     )
-    require(report.reconciled >= objects, f"{name}: {report.reconciled} of {objects} were reconciled")
+    require(report.reconciled == objects, f"{name}: {report.reconciled} of {objects} were reconciled")
     require(report.written == objects, f"{name}: {report.written} of {objects} were written")
     if not in_memory:
         store = await open_store(url)
@@ -62,10 +62,13 @@ async def run_job_on(directory: Path, name: str, url: str, objects: int) -> Run:
 
 
 def summarise(runs: Sequence[Run], scale: Sequence[Run]) -> Part:
-    costs = [run.us_per_object for run in scale]
+    # Processor time: this store waits for nothing, and so it is the same as time on a machine that is idle otherwise.
+    costs = [1000 * run.report.cpu_ms for run in scale]
     spread = 100 * (max(costs) / min(costs) - 1)
     sizes = ", ".join(f"{run.objects:,}: {show(cost)} µs" for run, cost in zip(scale, costs, strict=True))
-    bar = Bar("cost per object on memory, largest beside smallest", spread, "at most", FLAT_PERCENT, "% more", sizes)
+    bar = Bar(
+        "CPU per object on memory, dearest size beside cheapest", spread, "at most", FLAT_PERCENT, "% more", sizes
+    )
     table = Table(
         "The same job on the other stores",
         ("store", "objects", "rate while writing", "from first list to last status", "CPU per object", "memory growth"),

@@ -41,20 +41,29 @@ def test_a_job_report_counts_from_the_moment_the_process_was_ready() -> None:
 
 
 def test_our_rate_is_judged_by_the_mean_of_the_raw_runs_and_the_rest_by_kopf_as_it_comes() -> None:
-    raw = (RawReport(1000, 2.0), RawReport(1000, 1.0))  # 500/s and 1,000/s
+    raw = (RawReport(700, 1.0), RawReport(800, 1.0))
     ours = report(seconds=1000 / 675, cpu_s=0.48, growth_mib=3, idle_cpu_s=0.02)
     bounded = report(seconds=5.0, cpu_s=2.4, growth_mib=10)
     default = report(seconds=4.0, cpu_s=4.8, growth_mib=30)
 
-    rate, cpu, memory, idle = apiserver.summarise(FULL, raw, ours, bounded, default).bars
+    rate, agreement, cpu, memory, idle = apiserver.summarise(FULL, raw, ours, bounded, default).bars
 
+    assert agreement.held
     assert [bar.figure for bar in (rate, cpu, memory, idle)] == pytest.approx([90.0, 0.1, 0.1, 0.1])
     assert all(bar.held for bar in (rate, cpu, memory, idle))
 
 
+def test_a_run_in_which_the_raw_limit_moved_is_not_believed() -> None:
+    job = report(seconds=1.0, cpu_s=1.0, growth_mib=1)
+
+    bars = apiserver.summarise(FULL, (RawReport(300, 1.0), RawReport(400, 1.0)), job, job, job).bars
+
+    assert next(bar.name for bar in bars if not bar.held) == "the raw runs agree, slower beside faster"
+
+
 def test_the_cost_per_object_is_compared_between_the_cheapest_and_the_dearest_size() -> None:
-    small = stores.Run("memory", 1000, report(seconds=1.0, cpu_s=0.1, growth_mib=1))  # from 1 to 3: 2 ms each
-    large = stores.Run("memory", 2000, report(seconds=4.6, cpu_s=0.1, growth_mib=1, objects=2000))  # 2.8 ms each
+    small = stores.Run("memory", 1000, report(seconds=1.0, cpu_s=0.2, growth_mib=1))
+    large = stores.Run("memory", 2000, report(seconds=1.0, cpu_s=0.56, growth_mib=1, objects=2000))
 
     (bar,) = stores.summarise([small, large], [small, large]).bars
 

@@ -1,12 +1,13 @@
 """Which store is used, and why."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from quartermaster.cli import contexts
-from tests.cli.conftest import Cli
+from quartermaster.stores import kubernetes
+from tests.cli.conftest import SEED, Cli
 
 KUBECONFIG = "apiVersion: v1\nkind: Config\ncurrent-context: lab\ncontexts: []\n"
 
@@ -39,7 +40,8 @@ def test_then_the_cluster_that_it_runs_in(
 ) -> None:
     write("home/.kube/config", KUBECONFIG)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    monkeypatch.setattr(contexts, "SERVICE_ACCOUNT_TOKEN", write("token", "t"))
+    directory = write("account/token", "t").parent
+    monkeypatch.setattr(kubernetes, "runs_in_cluster", partial(kubernetes.runs_in_cluster, directory=directory))
     assert "kubernetes:in-cluster" in cli("context", "show").out
 
 
@@ -58,10 +60,20 @@ def test_else_the_embedded_file(cli: Cli, home: Path) -> None:
 
 
 def test_a_broken_kubeconfig_is_told(cli: Cli, write: Callable[[str, str], Path]) -> None:
-    write("home/.kube/config", "a: [")
+    path = write("home/.kube/config", "users: [{name: a, user: {token: hunter2}]")
     result = cli("get", "sn")
-    assert result.code == 1
-    assert "error: cannot read the kubeconfig" in result.err
+    assert result.code == 2
+    assert f"error: cannot parse kubeconfig {path}: line 1" in result.err
+    assert "hunter2" not in result.err
+
+
+def test_a_variable_that_names_no_kubeconfig_does_not_mean_the_embedded_file(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/nothing")
+    result = cli("apply", "-f", SEED)
+    assert result.code == 2
+    assert f"cannot read {tmp_path}/nothing: it is not there" in result.err
 
 
 def test_going_back_undoes_a_use(cli: Cli) -> None:
@@ -128,7 +140,28 @@ def test_a_saved_file_that_is_no_list_of_contexts_is_told(cli: Cli, write: Calla
     assert "cannot read the saved contexts" in result.err
 
 
+def test_a_saved_file_that_is_no_yaml_is_told_without_its_text(cli: Cli, write: Callable[[str, str], Path]) -> None:
+    write("home/.config/quartermaster/contexts.yaml", "store: [hunter2\n}")
+    result = cli("context")
+    assert "it is not YAML" in result.err
+    assert "hunter2" not in result.err
+
+
 def test_the_file_is_for_its_owner_alone(cli: Cli, home: Path) -> None:
     cli("context", "set", "a", "--store", "sqlite:a.db")
     path = home / ".config" / "quartermaster" / "contexts.yaml"
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("etcd://root:hunter2@127.0.0.1:1/a?timeout=0.2", True),
+        ("etcd://127.0.0.1:1/a@b?timeout=0.2", False),
+        ("etcds://root:hunter2@127.0.0.1:1?timeout=0.2", False),
+    ],
+)
+def test_a_password_that_goes_unencrypted_is_told(cli: Cli, url: str, warned: bool) -> None:
+    result = cli("--store", url, "get", "sn")
+    assert ("warning: the password goes to etcd unencrypted; etcds:// uses TLS" in result.err) is warned
+    assert "hunter2" not in result.err

@@ -8,9 +8,21 @@ import msgspec
 import pytest
 
 from quartermaster.engine.election import LEADER_LEASE
-from quartermaster.resources import ConfigMap, Lease, ObjectMeta, OwnerReference, StorageNode
+from quartermaster.resources import (
+    ConfigMap,
+    Event,
+    Lease,
+    ObjectMeta,
+    ObjectReference,
+    OwnerReference,
+    StorageNode,
+)
 from quartermaster.resources.kubernetes.core import LeaseSpec
 from quartermaster.stores import Store, open_store
+from quartermaster.stores.kv.base import Put
+from quartermaster.stores.kv.sqlite import SqliteKeyValue
+from quartermaster.support import clock
+from quartermaster.support.errors import UnavailableError
 from tests.cli.conftest import SEED, Cli, node
 
 Write = Callable[[str, str], Path]
@@ -121,15 +133,52 @@ def test_orphans_stay(three: Cli, prepare: Prepare) -> None:
     assert three("get", "cm", "child", "-o", "jsonpath={.metadata.ownerReferences}").out == ""
 
 
-def test_where_somebody_leads_the_collecting_is_theirs(three: Cli, prepare: Prepare) -> None:
+@pytest.mark.parametrize("namespace", ["default", "storage-system"])
+def test_where_somebody_leads_the_collecting_is_theirs(three: Cli, prepare: Prepare, namespace: str) -> None:
     async def lead(store: Store) -> None:
         await give_dependant(store)
         spec = LeaseSpec(holder_identity="leader", lease_duration_seconds=600, lease_transitions=1)
-        await store.create(Lease(metadata=ObjectMeta(name=LEADER_LEASE, namespace="default"), spec=spec))
+        await store.create(Lease(metadata=ObjectMeta(name=LEADER_LEASE, namespace=namespace), spec=spec))
 
     prepare(lead)
     assert three("delete", "sn", "a").code == 0
     assert three("get", "cm", "child").code == 0
+
+
+def test_old_events_go_as_well_where_nobody_leads(three: Cli, prepare: Prepare) -> None:
+    async def happen(store: Store) -> None:
+        for name, seen in (("old", "2020-01-01T00:00:00Z"), ("new", clock.timestamp())):
+            about = ObjectReference(kind="StorageNode", namespace="default", name="a")
+            meta = ObjectMeta(name=name, namespace="default")
+            await store.create(Event(metadata=meta, involved_object=about, last_timestamp=seen))
+
+    prepare(happen)
+    assert three("delete", "sn", "a").out == 'storagenode.coreos.com "a" deleted\n'
+    assert three("get", "events", "-o", "name").out == "event/new\n"
+
+
+def test_what_is_deleted_is_deleted_though_its_dependants_cannot_be_collected(
+    three: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise UnavailableError("cannot list pods: nobody answers")
+
+    monkeypatch.setattr("quartermaster.engine.collector.collect_once", refuse)
+    result = three("delete", "sn", "a")
+    assert (result.code, result.out) == (0, 'storagenode.coreos.com "a" deleted\n')
+    assert "note: deleted; dependants were not collected: cannot list pods: nobody answers" in result.err
+    assert three("get", "sn", "a").code == 1
+
+
+def test_where_nothing_was_deleted_nothing_is_collected(three: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    async def remember(store: object) -> None:
+        asked.append(store)
+
+    monkeypatch.setattr("quartermaster.cli.deleting.clean_up", remember)
+    assert three("delete", "sn", "nothing").code == 1
+    assert asked == []
 
 
 def test_what_is_held_by_a_finalizer_is_named_and_never_forced(three: Cli, prepare: Prepare) -> None:
@@ -170,3 +219,40 @@ def test_a_file_with_a_mistake_deletes_nothing(cli: Cli, write: Write) -> None:
     result = cli("delete", "-f", SEED, "-f", write("bad.yaml", node("b", devicez="[]")))
     assert result.code == 1
     assert cli("get", "sn", "storage-node1").code == 0
+
+
+@pytest.fixture
+def one_unreadable(three: Cli, home: Path) -> Cli:
+    """Three nodes, of which another program has written one that does not fit its type."""
+    path = home / ".local" / "state" / "quartermaster" / "store.db"
+
+    async def spoil() -> None:
+        kv = await SqliteKeyValue.open(path)
+        entry = await kv.get("/objects/coreos.com/storagenodes/default/a")
+        assert entry is not None
+        document = msgspec.json.decode(entry.value)
+        document["spec"]["devices"] = 7
+        await kv.transact([], [Put(entry.key, msgspec.json.encode(document))])
+        await kv.close()
+
+    asyncio.run(spoil())
+    return three
+
+
+def test_what_cannot_be_read_is_deleted_by_its_name(one_unreadable: Cli) -> None:
+    assert one_unreadable("get", "sn", "-o", "name").lines == ["storagenode.coreos.com/b", "storagenode.coreos.com/c"]
+    refused = one_unreadable("get", "sn", "a")
+    assert refused.code == 1
+    assert 'cannot read storagenode "default/a"' in refused.err
+    assert one_unreadable("delete", "sn", "a").out == 'storagenode.coreos.com "a" deleted\n'
+    assert "cannot find" in one_unreadable("get", "sn", "a").err
+
+
+def test_what_cannot_be_read_is_deleted_by_its_file(one_unreadable: Cli) -> None:
+    assert one_unreadable("delete", "-f", "nodes.yaml").lines[-1] == 'storagenode.coreos.com "a" deleted'
+
+
+def test_what_cannot_be_read_is_mended_by_an_apply(one_unreadable: Cli, write: Write) -> None:
+    result = one_unreadable("apply", "-f", write("mended.yaml", node("a", devices="[/dev/vdb]")), "--force-conflicts")
+    assert (result.code, result.out) == (0, "storagenode.coreos.com/a configured\n")
+    assert one_unreadable("get", "sn", "a").code == 0

@@ -3,10 +3,14 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from quartermaster.cli import finding
+from quartermaster.stores.objects import ObjectStore
+from quartermaster.support.errors import ExpiredError
 from tests.cli.conftest import SEED, Cli, node, table
 
 Write = Callable[[str, str], Path]
@@ -146,3 +150,29 @@ def test_more_objects_than_one_page_are_all_shown(cli: Cli, write: Write) -> Non
     many = "---\n".join(f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c{n:04}}}\n" for n in range(count))
     assert cli("apply", "-f", write("many.yaml", many)).code == 0
     assert len(cli("get", "cm", "-o", "name").lines) == count
+
+
+LEASES = "---\n".join(
+    f"apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {{name: {name}}}\n" for name in ("b.a", "a.z", "c.b")
+)
+
+
+def test_a_list_in_parts_is_in_the_order_of_names(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys of these are in the order of their hosts."""
+    monkeypatch.setattr(finding, "PAGE", 1)
+    cli("apply", "-f", "-", stdin=LEASES)
+    assert cli("get", "leases", "-o", "jsonpath={.items[*].metadata.name}").out == "a.z b.a c.b"
+
+
+def test_a_moment_that_is_forgotten_between_two_parts_is_made_up_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    list_part = ObjectStore.list
+
+    async def forget(store: ObjectStore, *arguments: Any, continues: str = "", **options: Any) -> Any:
+        if continues:
+            raise ExpiredError("cannot list leases: the revision was compacted")
+        return await list_part(store, *arguments, **options)
+
+    monkeypatch.setattr(finding, "PAGE", 1)
+    monkeypatch.setattr(ObjectStore, "list", forget)
+    cli("apply", "-f", "-", stdin=LEASES)
+    assert len(cli("get", "leases", "-o", "name").lines) == 3

@@ -36,6 +36,7 @@ DOCUMENT = {
         ("{.items[1].spec.spare}", "true"),
         ("{.items[0].metadata.labels.kubernetes\\.io/hostname}", "one"),
         ("{.items[0].metadata.labels['kubernetes.io/hostname']}", "one"),
+        ("{.items[*].spec['spare', 'zone']}", "1 true 2"),
         ('{range .items[*]}{.metadata.name}{"\\n"}{end}', "a\nb\n"),
         (
             "{range .items[*]}{.metadata.name}: {range .spec.devices[*]}{@} {end}; {end}",
@@ -60,7 +61,19 @@ def test_a_template_prints_what_kubectl_prints(template: str, text: str) -> None
 
 @pytest.mark.parametrize(
     "template",
-    ["{.a", "{.a[}", "{.a[?(@.b==)]}", "{range .a}", "{end}", '{"open}', "{.a[x]}", "{=}", "{.a[?(@.b=='c']}", "{..}"],
+    [
+        "{.a",
+        "{.a[}",
+        "{.a[?(@.b==)]}",
+        "{range .a}",
+        "{end}",
+        '{"open}',
+        "{.a[x]}",
+        "{=}",
+        "{.a[?(@.b=='c']}",
+        "{..}",
+        "{.a['b',]}",
+    ],
 )
 def test_a_template_that_cannot_be_read_is_refused_with_the_place(template: str) -> None:
     with pytest.raises(UsageError, match="cannot read the JSON path"):

@@ -1,14 +1,14 @@
 """The design document's own StorageNode, verbatim, with `qm` on each store and with `kubectl` on a real API server."""
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 import yaml
 
 from quartermaster.support import entropy
-from quartermaster.testing.servers import EtcdAccess, KubernetesAccess
+from quartermaster.testing.servers import EtcdAccess, KubernetesAccess, KubernetesServer
 from tests.cli.conftest import SEED, Program, node
 
 Write = Callable[[str, str], Path]
@@ -148,6 +148,33 @@ def test_definitions_that_are_there_are_left_alone(qm: Program, namespace: str) 
     result = qm("crd", "install")
     assert result.code == 0
     assert "customresourcedefinition.apiextensions.k8s.io/storagenodes.coreos.com unchanged" in result.lines
+
+
+@pytest.mark.slow
+async def test_a_definition_that_differs_is_named_and_replaced_on_request_only(
+    qm: Program, kubernetes_throwaway: Callable[..., Awaitable[KubernetesServer]]
+) -> None:
+    server = await kubernetes_throwaway()
+    qm.environment["KUBECONFIG"] = str(server.kubeconfig)
+    title = "customresourcedefinition.apiextensions.k8s.io/storagenodes.coreos.com"
+    assert f"{title} created" in qm("crd", "install").lines
+    assert {line.split()[1] for line in qm("crd", "install").lines} == {"unchanged"}
+
+    older = '[{"op": "remove", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/wipe"}]'
+    await server.kubectl("patch", "crd", "storagenodes.coreos.com", "--type=json", f"--patch={older}")
+    kept = qm("crd", "install")
+    assert kept.code == 0
+    assert f"{title} differs, kept" in kept.lines
+    assert "note: `qm crd install --upgrade` replaces those that differ" in kept.err
+
+    assert f"{title} upgraded" in qm("crd", "install", "--upgrade").lines
+    assert {line.split()[1] for line in qm("crd", "install").lines} == {"unchanged"}
+
+
+def test_upgrading_goes_with_installing(qm: Program) -> None:
+    result = qm("crd", "--upgrade")
+    assert result.code == 2
+    assert "goes with `install`" in result.err
 
 
 def test_a_watch_on_the_api_server_shows_changes(qm: Program, namespace: str, running: Callable[..., object]) -> None:

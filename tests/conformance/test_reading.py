@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.resources import ObjectMeta, StorageNode
+from quartermaster.resources import Lease, Namespace, ObjectMeta, StorageNode
 from quartermaster.resources.storage import StorageNodeSpec
 from quartermaster.stores import Event, Store
 from quartermaster.support.errors import ExpiredError, QuartermasterError
@@ -43,6 +43,35 @@ async def test_a_list_is_ordered_by_name(store: Store, namespace: str) -> None:
     for name in ("b", "c", "a-1", "a"):
         await store.create(node(namespace, name))
     assert names((await store.list(StorageNode, namespace)).items) == ["a", "a-1", "b", "c"]
+
+
+async def test_a_list_of_a_kind_that_belongs_to_hosts_is_ordered_by_name_too(store: Store, namespace: str) -> None:
+    # Where a host's objects lie together, "b.host1" comes before "a.host2", and what belongs to none before both.
+    for name in ("b.host1", "a.host2", "a.host1", "leader"):
+        await store.create(Lease(metadata=ObjectMeta(name=name, namespace=namespace)))
+    listed = (await store.list(Lease, namespace)).items
+    assert [item.metadata.name for item in listed] == ["a.host1", "a.host2", "b.host1", "leader"]
+    found: list[str] = []
+    continues = ""
+    while len(found) < 4:
+        page = await store.list(Lease, namespace, limit=3, continues=continues)
+        found += [item.metadata.name for item in page.items]
+        continues = page.continues
+    assert sorted(found) == ["a.host1", "a.host2", "b.host1", "leader"]
+    assert continues == ""
+
+
+async def test_a_list_of_all_namespaces_is_ordered_by_namespace_first(store: Store, namespace: str, home: Home) -> None:
+    # As keys, "x-1/a" comes before "x/a".
+    longer = f"{namespace}-1"
+    if home.name == "kubernetes":
+        await store.create(Namespace(metadata=ObjectMeta(name=longer)))
+    await store.create(node(longer, "a"))
+    await store.create(node(namespace, "b"))
+    spaces = [item.metadata.namespace for item in (await store.list(StorageNode)).items]
+    assert [space for space in spaces if space.startswith(namespace)] == [namespace, longer]
+    if home.name == "kubernetes":
+        await store.delete(Namespace, longer)
 
 
 async def test_a_list_of_all_namespaces_has_them_all(store: Store, namespace: str) -> None:
@@ -180,6 +209,12 @@ async def test_a_selector_turns_changes_into_arrivals_and_departures(store: Stor
     await store.create(node(namespace, "b", rack="r1"))
     events = await take(store, namespace, page.revision, 4, labels="rack=r1")
     assert brief(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b")]
+    # What departs is shown as it was while it matched, with the version of the change.
+    last, departed = events[1].object, events[2].object
+    assert last is not None
+    assert departed is not None
+    assert departed.metadata.labels == last.metadata.labels
+    assert departed.metadata.resource_version == events[2].revision != last.metadata.resource_version
 
 
 async def test_a_field_selector_filters_a_watch(store: Store, namespace: str) -> None:

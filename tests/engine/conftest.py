@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 
 import pytest
-import structlog
+
+from quartermaster.support import log
 
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log.configure(verbosity=-1)
     yield
-    structlog.reset_defaults()
+    log.configure()

@@ -11,14 +11,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from quartermaster.engine.cache import Cache, Caches
-from quartermaster.engine.metrics import CACHE_OBJECTS, HANDLER_ERRORS, WATCH_RELISTS, WATCH_RESTARTS, Metrics
+from quartermaster.engine.cache import STALE_AFTER_S, Cache, Caches
+from quartermaster.engine.metrics import (
+    CACHE_OBJECTS,
+    CACHE_STALE,
+    HANDLER_ERRORS,
+    WATCH_RELISTS,
+    WATCH_RESTARTS,
+    Metrics,
+)
 from quartermaster.resources.codec import decode, encode
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import Key, ManagedFieldsEntry
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.base import Event, Page
-from quartermaster.support.errors import DeadlineError, RefusedError, UnavailableError
+from quartermaster.stores.kv.base import Put
+from quartermaster.stores.kv.memory import MemoryKeyValue
+from quartermaster.stores.objects import ObjectStore
+from quartermaster.support import log
+from quartermaster.support.errors import DeadlineError, ExpiredError, RefusedError, UnavailableError
 from quartermaster.testing.simulation import simulated
 
 from .samples import Switches, memory_store, node, relabelled, running, settled
@@ -156,6 +167,61 @@ async def test_while_the_store_is_away_the_cache_keeps_what_it_has_and_tries_eve
 
 
 @simulated()
+async def test_a_cache_that_fails_for_longer_than_a_minute_is_stale_warns_and_counts_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    faults, metrics = Switches(), Metrics()
+    store = memory_store(faults)
+    cache = Cache(store, StorageNode, metrics=metrics)
+    log.configure()
+    async with running(cache):
+        faults.failing["watch"] = UnavailableError("cannot reach the store")
+        await store.create(node("a"))
+        await settled(STALE_AFTER_S - 10)
+        assert cache.stale_s == 0
+        assert capsys.readouterr().err == ""
+        await settled(300)
+        assert cache.stale_s > 300
+        assert metrics.value(CACHE_STALE, NAME) > 300
+        warned = capsys.readouterr().err
+        assert "cache is stale" in warned
+        assert "cannot reach the store" in warned
+        faults.failing.clear()
+        await settled(60)
+        assert cache.stale_s == 0
+        assert metrics.value(CACHE_STALE, NAME) == 0
+
+
+class Quiet(ObjectStore):
+    """Nothing ever changes in it, and its watches break while it is away."""
+
+    away = False
+
+    async def watch(self, kind: Any, namespace: Any = None, **_: Any) -> AsyncGenerator[Event[Any], None]:
+        if self.away:
+            raise UnavailableError("cannot reach the store")
+        await asyncio.sleep(5)
+        if self.away:
+            raise UnavailableError("cannot reach the store")
+        await asyncio.Event().wait()
+        yield Event("BOOKMARK", "1")
+
+
+@simulated()
+async def test_a_watch_that_has_nothing_to_tell_proves_itself_by_staying_open() -> None:
+    store, metrics = Quiet(MemoryKeyValue()), Metrics()
+    cache = Cache(store, StorageNode, metrics=metrics)
+    async with running(cache):
+        store.away = True
+        await settled(120)
+        assert cache.stale_s > 100
+        store.away = False
+        await settled(120)
+        assert cache.stale_s == 0
+        assert metrics.value(CACHE_STALE, NAME) == 0
+
+
+@simulated()
 async def test_a_cache_that_cannot_list_at_first_is_synced_when_it_can() -> None:
     faults = Switches()
     store = memory_store(faults)
@@ -167,6 +233,52 @@ async def test_a_cache_that_cannot_list_at_first_is_synced_when_it_can() -> None
     async with running(cache):
         assert len(cache) == 1
         assert asyncio.get_running_loop().time() - started >= 20, "retry_after_s is honoured"
+
+
+class Forgetful(ObjectStore):
+    """A list in parts takes longer than it remembers."""
+
+    async def list(self, *args: Any, continues: str = "", **options: Any) -> Any:
+        if continues:
+            raise ExpiredError("cannot continue the list: its revision was compacted", hint="list again")
+        return await super().list(*args, **options)
+
+
+@simulated()
+async def test_a_list_that_expires_between_two_parts_is_made_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quartermaster.engine.cache.PAGE_SIZE", 2)
+    store = Forgetful(MemoryKeyValue())
+    for name in ("a", "b", "c"):
+        await store.create(node(name))
+    cache = Cache(store, StorageNode)
+    async with running(cache):
+        assert [obj.metadata.name for obj in cache.list()] == ["a", "b", "c"]
+
+
+@simulated()
+async def test_an_object_that_does_not_fit_its_type_is_missing_and_stalls_nothing() -> None:
+    kv = MemoryKeyValue()
+    store, recording = ObjectStore(kv), Recording()
+    await store.create(node("a"))
+    changing = await store.create(node("b"))
+    entry = (await kv.range("/", "0")).entries[-1]
+    bad = entry.value.replace(b'"type":"local"', b'"type":["local"]')
+    assert bad != entry.value
+    cache = Cache(store, StorageNode)
+    cache.subscribe(recording)
+    await kv.transact([], [Put(entry.key, bad)])
+    async with running(cache):
+        assert recording.told == ["added a"]
+        await store.create(node("c"))
+        await kv.transact([], [Put(entry.key, entry.value)])
+        await settled(1)
+        assert recording.told == ["added a", "added c", "added b"]
+        await kv.transact([], [Put(entry.key, bad)])
+        await store.create(node("d"))
+        await settled(1)
+        assert recording.told[3:] == ["gone b", "added d"]
+        assert cache.get(changing.key) is None
+        assert cache.stale_s == 0
 
 
 @simulated()

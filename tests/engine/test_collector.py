@@ -10,12 +10,15 @@ import msgspec
 import pytest
 
 from quartermaster.engine.collector import Collector, collect_once, collected_kinds
+from quartermaster.engine.expiry import Expiry
 from quartermaster.engine.metrics import COLLECTED
 from quartermaster.engine.ownership import Cascade, Collected, item_of
 from quartermaster.resources.kubernetes.core import ConfigMap, Event, Namespace
 from quartermaster.resources.model import Key, Object, ObjectMeta, OwnerReference
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.base import Propagation
+from quartermaster.stores.kv.base import Put
+from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
 from quartermaster.testing.simulation import simulated
 
@@ -305,3 +308,57 @@ async def test_orphaning_looks_for_dependants_in_the_store_because_one_overlooke
     await Cascade(store, KINDS, Blind()).settle(item_of(owner))
     await collect_once(store, KINDS)
     assert await names(store) == ["dependant"]
+
+
+async def spoil(store: ObjectStore, name: str) -> None:
+    """What is stored under this name no longer fits its type."""
+    entries = (await store.kv.range("/objects/", "/objects0")).entries
+    entry = next(entry for entry in entries if entry.key.endswith(f"/{name}"))
+    document = msgspec.json.decode(entry.value)
+    document["spec" if "spec" in document else "data"] = "not that"
+    await store.kv.transact([], [Put(entry.key, msgspec.json.encode(document))])
+
+
+@both_ways
+async def test_an_owner_that_cannot_be_read_is_not_gone(store: ObjectStore, collecting: Any) -> None:
+    unreadable, gone = await store.create(node("unreadable")), await store.create(node("gone"))
+    await store.create(config("kept", unreadable))
+    await store.create(config("collected", gone))
+    await spoil(store, "unreadable")
+    async with collecting(store) as settle:
+        await delete(store, "gone")
+        await settle()
+    assert [obj.metadata.name for obj in (await store.list(ConfigMap)).items] == ["kept"]
+
+
+@both_ways
+async def test_nobody_is_orphaned_while_one_that_may_be_a_dependant_cannot_be_read(
+    store: ObjectStore, collecting: Any
+) -> None:
+    owner, gone = await store.create(node("owner")), await store.create(node("gone"))
+    await store.create(config("unreadable", owner))
+    await store.create(config("collected", gone))
+    await spoil(store, "unreadable")
+    async with collecting(store) as settle:
+        await delete(store, "owner", "Orphan")
+        await delete(store, "gone")
+        await settle()
+    assert [obj.metadata.name for obj in (await store.list(StorageNode)).items] == ["owner"]
+    assert (await store.list(ConfigMap)).items == ()
+
+
+class Foreign(ObjectStore):
+    """As Kubernetes: no fences, and it collects and expires by itself."""
+
+    fences = False
+
+
+@simulated()
+async def test_on_a_store_that_cleans_up_by_itself_nothing_is_done() -> None:
+    faults = Switches()
+    store = Foreign(MemoryKeyValue(faults=faults))
+    async with serving(store, Collector(), Expiry()) as scope:
+        Collector().prepare(scope.caches)
+        await settled(600)
+        assert scope.caches.all() == ()
+    assert faults.calls == []

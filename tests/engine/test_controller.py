@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from quartermaster.engine.controller import DONE, Controller, Request, Result, Scope
-from quartermaster.engine.metrics import RECONCILE_RESULTS
+from quartermaster.engine.metrics import HANDLER_ERRORS, RECONCILE_RESULTS
 from quartermaster.engine.watching import generation_changed, mapped, owned
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import Key, ObjectMeta
@@ -355,3 +355,40 @@ async def test_a_queue_smaller_than_the_world_reaches_every_object_all_the_same(
     async with serving(store, Controller("test", StorageNode, acting, queue_bound=8, workers=1)):
         await settled()
     assert set(acting.names) == {f"node-{number:02}" for number in range(50)}
+
+
+def failing(*_: object) -> bool:
+    raise ZeroDivisionError("a bug")
+
+
+@simulated()
+async def test_a_predicate_that_fails_counts_as_passed_because_a_key_must_not_be_lost() -> None:
+    store, acting = memory_store(), Acting()
+    await store.create(node("a"))
+    async with serving(store, Controller("test", StorageNode, acting, predicate=failing)) as scope:
+        await settled()
+        assert acting.names == ["a"]
+        assert scope.metrics.value(HANDLER_ERRORS, "storagenodes.coreos.com") == 1
+
+
+@simulated()
+async def test_a_mapper_that_fails_on_one_object_does_so_alone_also_after_an_overflow() -> None:
+    store, acting = memory_store(), Acting()
+    for name in ("a", "broken", "z"):
+        await store.create(ConfigMap(metadata=ObjectMeta(name=name, namespace="default")))
+    for number in range(50):
+        await store.create(node(f"node-{number:02}"))
+
+    def name_of(config: ConfigMap) -> list[Request]:
+        return [Request("default", {"a": "1", "z": "2"}[config.metadata.name])]
+
+    watch = mapped(ConfigMap, name_of)
+    controller = Controller("test", StorageNode, acting, watches=[watch], queue_bound=8, workers=1)
+    async with serving(store, controller) as scope:
+        await settled()
+        assert {"1", "2"} < set(acting.names)
+        assert scope.metrics.value(HANDLER_ERRORS, "configmaps") >= 2
+        acting.calls.clear()
+        await store.create(node("new"))
+        await settled()
+        assert acting.names == ["new"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 from quartermaster.engine.metrics import (
     QUEUE_DEPTH,
+    QUEUE_ERRORS,
     QUEUE_LATENCY,
     QUEUE_OVERFLOWS,
     QUEUE_RETRIES,
@@ -227,6 +229,22 @@ async def test_a_refused_delay_is_made_up_for_when_half_of_the_delayed_are_throu
     taken = [await queue.get() for _ in range(3)]
     assert taken == ["delayed-0", "delayed-1", "refused"]
     assert asyncio.get_running_loop().time() == pytest.approx(20)
+
+
+@simulated()
+async def test_an_error_while_everything_is_gone_through_ends_no_worker() -> None:
+    def broken() -> Iterator[str]:
+        yield "found"
+        raise ZeroDivisionError("a bug")
+
+    metrics = Metrics()
+    queue = WorkQueue(bound=2, meters=queue_meters(metrics, "test"), everything=broken)
+    for key in ("a", "b", "refused"):
+        queue.add(key)
+    assert await take_all(queue) == ["a", "b", "found"]
+    assert metrics.value(QUEUE_ERRORS, "test") == 1
+    queue.add("next")
+    assert await take_all(queue) == ["next"]
 
 
 @simulated()

@@ -121,7 +121,7 @@ async def test_a_lost_lead_stops_everything_at_once_and_a_new_term_begins_from_n
         faults.failing.clear()
         await settled(30)
         assert runtime.leadership is not None
-        assert runtime.leadership.fence.epoch == 2
+        assert runtime.leadership.fence.epoch > first.fence.epoch
         assert Labelling.built == 2
         await store.create(node("late"))
         await settled()
@@ -210,6 +210,24 @@ async def test_health_readiness_and_metrics_are_served() -> None:
         status, text = await ask("/metrics")
         assert status == 200
         assert 'quartermaster_cache_objects{cache="storagenodes.coreos.com"}' in text
+
+
+@simulated()
+async def test_a_process_whose_caches_are_stale_is_not_ready() -> None:
+    faults = Switches()
+    store = memory_store(faults)
+    runtime = Runtime(store)
+    runtime.add(CONTROLLER)
+    async with running(runtime):
+        await settled()
+        assert runtime.not_ready() == []
+        faults.failing["watch"] = UnavailableError("cannot reach the store")
+        await store.create(node("a"))
+        await settled(100)
+        assert [line.rpartition(" for ")[0] for line in runtime.not_ready()] == ["storagenodes.coreos.com: stale"]
+        faults.failing.clear()
+        await settled(60)
+        assert runtime.not_ready() == []
 
 
 async def test_a_port_that_is_taken_is_one_clear_error() -> None:

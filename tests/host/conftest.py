@@ -1,8 +1,10 @@
 """No test of the host layer may leave a mount, a loop device or a process behind."""
 
 import os
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,12 +19,15 @@ def _nothing_left(tmp_path: Path) -> Iterator[None]:
     deadline = time.monotonic() + 3
     while (left := leftovers(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.02)
+    for pid in processes_of(tmp_path):
+        end(pid)
     assert left == []
 
 
 def leftovers(directory: Path) -> list[str]:
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {directory}" in line]
-    return mounts + loops_of(directory) + processes_of(directory)
+    processes = [f"process {pid}: {arguments or 'zombie'}" for pid, arguments in processes_of(directory).items()]
+    return mounts + loops_of(directory) + processes
 
 
 def loops_of(directory: Path) -> list[str]:
@@ -30,20 +35,34 @@ def loops_of(directory: Path) -> list[str]:
     return [f"{file.parts[3]} {file.read_text().strip()}" for file in backing if str(directory) in file.read_text()]
 
 
-def processes_of(directory: Path) -> list[str]:
+def end(pid: int) -> None:
+    """So that one test that failed does not spoil those after it."""
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def processes_of(directory: Path) -> dict[int, str]:
     """Children of ours, and whoever was started with the directory in its arguments."""
-    left = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
-            continue
+    left = {}
+    ours = os.getpid()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdecimal()):
         try:
-            arguments = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            arguments = content(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+            parent = int(content(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if str(directory) in arguments or (parent == os.getpid() and "forkserver" not in arguments):
-            left.append(f"process {entry.name}: {arguments or 'zombie'}")
+        if pid != ours and (str(directory) in arguments or parent == ours):
+            left[pid] = arguments
     return left
+
+
+def content(file: str) -> str:
+    fd = os.open(file, os.O_RDONLY)
+    try:
+        return os.read(fd, 65536).decode(errors="replace")
+    finally:
+        os.close(fd)
 
 
 @pytest.fixture

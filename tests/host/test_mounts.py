@@ -115,6 +115,20 @@ async def test_mounting_twice_is_as_once_and_unmounting_too(namespace: Namespace
 
 
 @pytest.mark.netns
+async def test_btrfs_is_recognised_although_its_number_is_not_that_of_its_disk(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    with loop_device(tmp_path, size=128 << 20) as device:
+        subprocess.run(["mkfs.btrfs", "-q", device], check=True)
+        (tmp_path / "vdb").symlink_to(device)
+        target = str(tmp_path / "m")
+        assert await namespace.mounts.mount(str(tmp_path / "vdb"), target, type="btrfs") is True
+        assert await namespace.mounts.mount(str(tmp_path / "vdb"), target, type="btrfs") is False
+        assert await namespace.mounts.mount(device, target, type="btrfs") is False
+        await namespace.mounts.unmount(target)
+
+
+@pytest.mark.netns
 async def test_a_protected_target_cannot_be_written_to_while_nothing_is_mounted(
     namespace: Namespace, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec import inspect
 
 import quartermaster.resources as resources
 from quartermaster.resources import all_kinds, find, find_version, kind_of
@@ -80,6 +81,28 @@ def test_words_are_of_one_kind_only() -> None:
 def test_a_kind_that_is_not_there_is_refused_with_the_nearest() -> None:
     with pytest.raises(UsageError, match='did you mean "storagenode'):
         find("storagenod")
+
+
+@pytest.mark.parametrize("cls", all_kinds(), ids=lambda cls: cls.__name__)
+def test_a_default_of_the_api_is_no_default_of_the_struct(cls: type[Object]) -> None:
+    # A value that equals the struct's default is not written: what a user stated would be lost.
+    def both(info: inspect.Type) -> Iterator[str]:
+        extra: dict[str, object] = {}
+        while isinstance(info, inspect.Metadata):
+            extra, info = {**(info.extra or {}), **extra}, info.type
+        if isinstance(info, inspect.StructType):
+            for field in info.fields:
+                declared = getattr(field.type, "extra", None) or {}
+                if "default" in declared and field.default not in (None, "", ()):
+                    yield f"{info.cls.__name__}.{field.name}"
+                yield from both(field.type)
+        for child in getattr(info, "types", ()):
+            yield from both(child)
+        for inner in ("item_type", "value_type"):
+            if hasattr(info, inner):
+                yield from both(getattr(info, inner))
+
+    assert list(both(inspect.type_info(cls))) == []
 
 
 def test_the_columns_of_storage_status_are_those_of_the_design() -> None:

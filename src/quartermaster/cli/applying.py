@@ -20,6 +20,7 @@ from quartermaster.support.errors import (
     QuartermasterError,
     UnauthorizedError,
     UnavailableError,
+    UnreadableError,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +87,12 @@ async def apply(session: Session, manifests: Sequence[Manifest], plan: Plan) -> 
 
 
 async def _apply_one(store: Store, given: Given, plan: Plan) -> str:
-    before = await _read(store, given)
+    try:
+        before = await _read(store, given)
+    except UnreadableError:
+        # An apply is how it is mended.
+        await store.apply(given.document, manager=plan.manager, force=plan.force, dry_run=plan.dry_run)
+        return "configured"
     after = await store.apply(given.document, manager=plan.manager, force=plan.force, dry_run=plan.dry_run)
     if before is None:
         return "created"

@@ -42,11 +42,12 @@ def complete_namespaces(context: click.Context, _parameter: click.Parameter, inc
 
     async def work(store: Store, _namespace: str) -> list[str]:
         from quartermaster.resources import Namespace, StorageNode
+        from quartermaster.resources.names import DEFAULT_NAMESPACE
 
         page = await store.list(Namespace, limit=LIMIT)
         nodes = await store.list(StorageNode, limit=LIMIT)
         found = [obj.metadata.name for obj in page.items] + [obj.metadata.namespace for obj in nodes.items]
-        return sorted({"default", *found})
+        return sorted({DEFAULT_NAMESPACE, *found})
 
     return [name for name in _ask(context, work) if name.startswith(incomplete)]
 
@@ -112,7 +113,7 @@ def _session(context: click.Context) -> Session:
         given = {**{name: value for name, value in link.params.items() if value}, **given}
         link = link.parent
     url = given.get("store_url") or given.get("store") or ""
-    return Session(store_url=url, namespace=given.get("namespace") or "", verbosity=0)
+    return Session(store_url=url, namespace=given.get("namespace") or "", verbosity=0, silent=True)
 
 
 def _is_there(url: str) -> bool:

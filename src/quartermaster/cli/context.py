@@ -46,6 +46,7 @@ def list_contexts() -> None:
 @click.pass_obj
 def show(session: Session) -> None:
     """Show which store is used, and why. Nothing is opened."""
+    from quartermaster.resources.names import DEFAULT_NAMESPACE
     from quartermaster.support.redaction import redact
 
     choice = session.choice
@@ -53,7 +54,7 @@ def show(session: Session) -> None:
     click.echo(f"because of: {choice.because}")
     namespace = session.given_namespace or choice.namespace
     if namespace or not choice.store.startswith("kubernetes:"):
-        click.echo(f"namespace:  {namespace or 'default'}")
+        click.echo(f"namespace:  {namespace or DEFAULT_NAMESPACE}")
 
 
 @command.command(

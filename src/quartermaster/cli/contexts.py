@@ -17,7 +17,6 @@ import msgspec
 from quartermaster.support.errors import InvalidError, NotFoundError, Problem, UsageError
 
 PREVIOUS = "-"
-SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -70,8 +69,10 @@ def load_contexts(path: Path) -> Contexts:
     try:
         return msgspec.convert(yaml.safe_load(path.read_text()) or {}, Contexts)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
-        problem = Problem(str(path), f"is not a list of contexts: {error}", "mend it, or delete it to start anew")
-        raise InvalidError("cannot read the saved contexts", [problem]) from error
+        # What YAML says shows the text around the mistake, which may hold a password.
+        cause = str(error) if isinstance(error, msgspec.ValidationError) else "it is not YAML"
+        problem = Problem(str(path), f"is not a list of contexts: {cause}", "mend it, or delete it to start anew")
+        raise InvalidError("cannot read the saved contexts", [problem]) from None
 
 
 def change(path: Path, edit: Callable[[Contexts], Contexts]) -> Contexts:
@@ -154,7 +155,9 @@ def choose(option: str, environment: Mapping[str, str]) -> Choice:
     if saved.current:
         context = saved.find(saved.current)
         return Choice(context.store, f"context {context.name}", context.namespace)
-    if environment.get("KUBERNETES_SERVICE_HOST") and SERVICE_ACCOUNT_TOKEN.exists():
+    from quartermaster.stores.kubernetes import runs_in_cluster
+
+    if runs_in_cluster(environment):
         return Choice("kubernetes:in-cluster", "this Pod's cluster")
     current = _kubeconfig_context(environment)
     if current:
@@ -163,22 +166,16 @@ def choose(option: str, environment: Mapping[str, str]) -> Choice:
 
 
 def _kubeconfig_context(environment: Mapping[str, str]) -> str:
-    """The first current-context among the kubeconfig's files, as kubectl merges them."""
-    listed = environment.get("KUBECONFIG") or f"{_home(environment)}/.kube/config"
-    for name in listed.split(os.pathsep):
-        path = Path(name)
-        if not name or not path.is_file():
-            continue
-        import yaml
+    """The current context, by the rules of the store that would use it; "" where there is no kubeconfig.
 
-        try:
-            content = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-        except (yaml.YAMLError, OSError) as error:
-            problem = Problem(str(path), f"cannot be read: {error}", "mend it, or name a store with --store")
-            raise InvalidError("cannot read the kubeconfig", [problem]) from error
-        if isinstance(content, dict) and content.get("current-context"):
-            return str(content["current-context"])
-    return ""
+    A KUBECONFIG that names no file that is there is an error: who sets it does not mean the embedded file.
+    """
+    from quartermaster.stores.kubernetes.kubeconfig import kubeconfig_paths, read_kubeconfig
+
+    paths = kubeconfig_paths(environment=environment)
+    if not environment.get("KUBECONFIG") and not any(path.exists() for path in paths):
+        return ""
+    return read_kubeconfig(paths).current_context
 
 
 def _home(environment: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Deleting, waiting until it is done, and doing the collector's work where nobody else does."""
+"""Deleting, and waiting until it is done."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import msgspec
 
 from quartermaster.cli import failures
 from quartermaster.cli.arguments import Targets, full_name, parse_targets
+from quartermaster.cli.collecting import clean_up
 from quartermaster.cli.finding import Query, find_groups
-from quartermaster.cli.given import place, read_given
+from quartermaster.cli.given import Given, place, read_given
 from quartermaster.cli.progress import Progress
 from quartermaster.cli.session import Session
 from quartermaster.resources import Object, kind_of
@@ -23,6 +24,7 @@ from quartermaster.support.errors import (
     ExpiredError,
     NotFoundError,
     QuartermasterError,
+    UnreadableError,
     UsageError,
 )
 
@@ -37,6 +39,7 @@ _PROPAGATION: dict[str, Propagation] = {
 }
 # An object that is held is worth a word before the whole time is over.
 _SILENT_S = 1.0
+_LOOK_AGAIN_S = 0.2
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,24 +59,36 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
+class _Chosen(msgspec.Struct, frozen=True):
+    """What is to go: known by its name alone where it cannot be read."""
+
+    kind: type[Object]
+    name: str
+    namespace: str
+    uid: str = ""
+
+    @classmethod
+    def of(cls, obj: Object) -> _Chosen:
+        return cls(type(obj), obj.metadata.name, obj.metadata.namespace, obj.metadata.uid)
+
+    @property
+    def title(self) -> str:
+        """As kubectl says it: storagenode.coreos.com "a"."""
+        kind, _, name = full_name(self.kind, self.name).partition("/")
+        return f'{kind} "{name}"'
+
+
 async def delete(session: Session, plan: Plan) -> int:
     targets = _targets(plan)
     manifests = read_given(plan.files) if plan.files else []
     async with session.store() as store:
         namespace = session.namespace(store)
-        missing: list[str] = []
         if targets is None:
-            chosen = []
-            for given in reversed(place(manifests, namespace, given_namespace=session.given_namespace)):
-                try:
-                    chosen.append(await store.get(given.kind, given.name, given.namespace))
-                except NotFoundError as error:
-                    missing.append(str(error))
+            given = place(manifests, namespace, given_namespace=session.given_namespace)
+            chosen, missing = await _choose_given(store, list(reversed(given)))
         else:
             query = Query(None if plan.all_namespaces else namespace, plan.labels, plan.fields)
-            groups = await find_groups(store, targets, query)
-            chosen = [obj for group in groups for obj in group.objects]
-            missing = [sentence for group in groups for sentence in group.missing]
+            chosen, missing = await _choose_named(store, targets, query)
         session.name_store(store)
         if plan.everything and chosen and not plan.dry_run and not _confirmed(chosen, plan):
             click.echo("nothing was deleted", err=True)
@@ -85,6 +100,28 @@ async def delete(session: Session, plan: Plan) -> int:
     if not chosen and not missing:
         click.echo("No resources found", err=True)
     return failures.FAILED if failed else 0
+
+
+async def _choose_given(store: Store, given: Sequence[Given]) -> tuple[list[_Chosen], list[str]]:
+    """What is there of the files' objects, and a sentence for each that is not."""
+    chosen, missing = [], []
+    for one in given:
+        try:
+            chosen.append(_Chosen.of(await store.get(one.kind, one.name, one.namespace)))
+        except NotFoundError as error:
+            missing.append(str(error))
+        except UnreadableError:
+            chosen.append(_Chosen(one.kind, one.name, one.namespace))
+    return chosen, missing
+
+
+async def _choose_named(store: Store, targets: Targets, query: Query) -> tuple[list[_Chosen], list[str]]:
+    groups = await find_groups(store, targets, query, also_unreadable=True)
+    chosen = []
+    for group in groups:
+        chosen += [_Chosen.of(obj) for obj in group.objects]
+        chosen += [_Chosen(group.kind, name, query.namespace_for(group.kind) or "") for name in group.unreadable]
+    return chosen, [sentence for group in groups for sentence in group.missing]
 
 
 def _targets(plan: Plan) -> Targets | None:
@@ -102,7 +139,7 @@ def _targets(plan: Plan) -> Targets | None:
     return targets
 
 
-def _confirmed(chosen: Sequence[Object], plan: Plan) -> bool:
+def _confirmed(chosen: Sequence[_Chosen], plan: Plan) -> bool:
     if plan.yes:
         return True
     if not sys.stdin.isatty():
@@ -110,101 +147,95 @@ def _confirmed(chosen: Sequence[Object], plan: Plan) -> bool:
     return click.confirm(f"Delete {len(chosen)} objects?", err=True)
 
 
-async def _delete_all(store: Store, chosen: Sequence[Object], plan: Plan) -> bool:
+async def _delete_all(store: Store, chosen: Sequence[_Chosen], plan: Plan) -> bool:
     """Whether something went wrong."""
     failed = False
+    deleted = False
     held = []
     progress = Progress("deleted", len(chosen))
-    for obj in chosen:
+    for one in chosen:
         try:
-            after = await _delete_one(store, obj, plan)
+            after = await _delete_one(store, one, plan)
         except QuartermasterError as error:
             progress.clear()
             failures.say(failures.sentence(error))
             failed = True
             continue
         progress.step()
-        click.echo(f"{_quoted(obj)} deleted{' (dry run)' if plan.dry_run else ''}")
+        deleted = True
+        click.echo(f"{one.title} deleted{' (dry run)' if plan.dry_run else ''}")
         if after is not None and after.metadata.deletion_timestamp and after.metadata.finalizers:
-            held.append(after)
+            held.append((one, after))
     progress.clear()
-    if plan.dry_run or not chosen:
+    if plan.dry_run or not deleted:
         return failed
-    await _collect(store)
+    await clean_up(store)
     if plan.wait:
-        for obj in held:
+        for one, obj in held:
             try:
-                await _wait_until_gone(store, obj, plan.timeout_s)
+                await _wait_until_gone(store, one, obj, plan.timeout_s)
             except QuartermasterError as error:
                 failures.say(str(error))
                 failed = True
     return failed
 
 
-async def _delete_one(store: Store, obj: Object, plan: Plan) -> Object | None:
-    meta = obj.metadata
+async def _delete_one(store: Store, one: _Chosen, plan: Plan) -> Object | None:
+    propagation = _PROPAGATION[plan.cascade]
     try:
         return await store.delete(
-            type(obj),
-            meta.name,
-            meta.namespace,
-            uid=meta.uid,
-            propagation=_PROPAGATION[plan.cascade],
-            dry_run=plan.dry_run,
+            one.kind, one.name, one.namespace, uid=one.uid, propagation=propagation, dry_run=plan.dry_run
         )
     except NotFoundError:
         return None  # gone since it was read: by its owner's end, perhaps
 
 
-async def _collect(store: Store) -> None:
-    """On our own stores dependants are the collector's work, which the leader runs; without one it is ours."""
-    from quartermaster.engine.election import LEADER_LEASE
-
-    if not store.fences or await store.lease_held("default", LEADER_LEASE):
-        return
-    from quartermaster.engine.collector import collect_once
-
-    collected = await collect_once(store)
-    if collected.deleted:
-        click.echo(f"{collected.deleted} dependent object{'s' if collected.deleted > 1 else ''} deleted")
-
-
-async def _wait_until_gone(store: Store, obj: Object, timeout_s: float) -> None:
+async def _wait_until_gone(store: Store, one: _Chosen, obj: Object, timeout_s: float) -> None:
     latest = [obj]
     try:
         async with asyncio.timeout(min(_SILENT_S, timeout_s)):
-            await _until_gone(store, latest)
+            await _until_gone(store, one, latest)
             return
     except TimeoutError:
         pass
     if timeout_s > _SILENT_S:
-        click.echo(f"waiting for {_quoted(latest[0])}: held by {_holders(latest[0])}", err=True)
+        click.echo(f"waiting for {one.title}: held by {_holders(latest[0])}", err=True)
         try:
             async with asyncio.timeout(timeout_s - _SILENT_S):
-                await _until_gone(store, latest)
+                await _until_gone(store, one, latest)
                 return
         except TimeoutError:
             pass
     raise DeadlineError(
-        f"cannot see the end of {_quoted(latest[0])} within {timeout_s:g} s: it is held by {_holders(latest[0])}",
+        f"cannot see the end of {one.title} within {timeout_s:g} s: it is held by {_holders(latest[0])}",
         hint="it goes when whoever put that there takes it away; --no-wait does not wait for it",
     )
 
 
-async def _until_gone(store: Store, latest: list[Object]) -> None:
+async def _until_gone(store: Store, one: _Chosen, latest: list[Object]) -> None:
     """Return when the object is no longer there; `latest` keeps its last state."""
-    kind, meta = type(latest[0]), latest[0].metadata
-    namespace = meta.namespace if kind_of(kind).namespaced else None
-    fields = f"metadata.name={meta.name}"
+    uid = latest[0].metadata.uid
+    namespace = one.namespace if kind_of(one.kind).namespaced else None
+    fields = f"metadata.name={one.name}"
+    while not one.uid:
+        # Neither lists nor watches show what cannot be read.
+        try:
+            await store.get(one.kind, one.name, one.namespace)
+        except NotFoundError:
+            return
+        except UnreadableError:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        else:
+            break
     while True:
-        page = await store.list(kind, namespace, fields=fields)
-        if not any(obj.metadata.uid == meta.uid for obj in page.items):
+        page = await store.list(one.kind, namespace, fields=fields)
+        if not any(obj.metadata.uid == uid for obj in page.items):
             return
         latest[0] = page.items[0]
         try:
-            async with aclosing(store.watch(kind, namespace, since=page.revision, fields=fields)) as events:
+            async with aclosing(store.watch(one.kind, namespace, since=page.revision, fields=fields)) as events:
                 async for event in events:
-                    if event.object is None or event.object.metadata.uid != meta.uid:
+                    if event.object is None or event.object.metadata.uid != uid:
                         continue
                     if event.type == "DELETED":
                         return
@@ -216,9 +247,3 @@ async def _until_gone(store: Store, latest: list[Object]) -> None:
 def _holders(obj: Object) -> str:
     names = obj.metadata.finalizers
     return f"finalizer{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "nothing; it is about to go"
-
-
-def _quoted(obj: Object) -> str:
-    """As kubectl says it: storagenode.coreos.com "a"."""
-    kind, _, name = full_name(type(obj), obj.metadata.name).partition("/")
-    return f'{kind} "{name}"'

@@ -33,11 +33,16 @@ def report(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, QuartermasterError):
         say(sentence(error))
-        return WRONG_USE if isinstance(error, UsageError) else FAILED
+        return exit_code(type(error))
     if isinstance(error, OSError) and error.filename:
         say(f"cannot use {error.filename}: {error.strerror}")
         return FAILED
     return _our_mistake(error)
+
+
+def exit_code(kind: type[QuartermasterError]) -> int:
+    """What a command ends with that meets such an error; the reference page says the same."""
+    return WRONG_USE if issubclass(kind, UsageError) else FAILED
 
 
 def sentence(error: QuartermasterError) -> str:

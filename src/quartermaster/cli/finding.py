@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +9,7 @@ import msgspec
 
 from quartermaster.cli.arguments import Target, Targets
 from quartermaster.resources import Object, kind_of
-from quartermaster.support.errors import NotFoundError, UsageError
+from quartermaster.support.errors import ExpiredError, NotFoundError, UnreadableError, UsageError
 
 if TYPE_CHECKING:
     from quartermaster.stores import Store
@@ -39,15 +38,26 @@ class Group(msgspec.Struct):
     kind: type[Object]
     objects: list[Object]
     missing: list[str]
+    unreadable: list[str] = []  # names; only where the caller takes them
 
 
-async def find_groups(store: Store, targets: Targets, query: Query) -> list[Group]:
-    """One group per kind. A name that is not there is part of the answer; whatever else fails is raised."""
+class Listing(msgspec.Struct, frozen=True):
+    """What a list found, ordered by namespace and name."""
+
+    objects: tuple[Object, ...]
+    revision: str
+
+
+async def find_groups(store: Store, targets: Targets, query: Query, *, also_unreadable: bool = False) -> list[Group]:
+    """One group per kind. A name that is not there is part of the answer; whatever else fails is raised.
+
+    With `also_unreadable` a named object that does not fit its type is part of the answer too.
+    """
     check_query(targets, query)
     groups = []
     for target in targets.items:
         try:
-            groups.append(await _find_group(store, target, query))
+            groups.append(await _find_group(store, target, query, also_unreadable))
         except NotFoundError as error:
             # Of a category, the server may know some kinds only.
             if not targets.category:
@@ -63,22 +73,35 @@ def check_query(targets: Targets, query: Query) -> None:
         raise UsageError("cannot look for a name in all namespaces", hint="say which one with -n")
 
 
-async def _find_group(store: Store, target: Target, query: Query) -> Group:
+async def _find_group(store: Store, target: Target, query: Query, also_unreadable: bool) -> Group:
     group = Group(target.kind, [], [])
     if not target.names:
-        async for obj in all_objects(store, target.kind, query):
-            group.objects.append(obj)
+        group.objects.extend((await list_whole(store, target.kind, query)).objects)
         return group
     for name in target.names:
         try:
             group.objects.append(await store.get(target.kind, name, query.namespace_for(target.kind) or ""))
         except NotFoundError as error:
             group.missing.append(str(error))
+        except UnreadableError:
+            if not also_unreadable:
+                raise
+            group.unreadable.append(name)
     return group
 
 
-async def all_objects(store: Store, kind: type[Object], query: Query) -> AsyncIterator[Object]:
-    """Every object that the query selects, fetched in pages of one moment."""
+async def list_whole(store: Store, kind: type[Object], query: Query) -> Listing:
+    """All of one moment that the query selects: in parts, or at once where the store forgets that moment meanwhile."""
+    try:
+        return await _list(store, kind, query, PAGE)
+    except ExpiredError:
+        return await _list(store, kind, query, 0)
+
+
+async def _list(store: Store, kind: type[Object], query: Query, limit: int) -> Listing:
+    from quartermaster.stores.base import in_order
+
+    objects: list[Object] = []
     continues = ""
     while True:
         page = await store.list(
@@ -86,11 +109,10 @@ async def all_objects(store: Store, kind: type[Object], query: Query) -> AsyncIt
             query.namespace_for(kind),
             labels=query.labels,
             fields=query.fields,
-            limit=PAGE,
+            limit=limit,
             continues=continues,
         )
-        for obj in page.items:
-            yield obj
+        objects += page.items
         continues = page.continues
         if not continues:
-            return
+            return Listing(in_order(objects), page.revision)

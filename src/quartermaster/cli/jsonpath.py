@@ -4,6 +4,7 @@ r"""The part of kubectl's JSON path templates that people use, and the printer c
     {range .items[*]}{.metadata.name}{"\n"}{end}    a text for each
     {.spec.devices[0]} {.spec.devices[-1]} {.spec.devices[0:2]} {..name}
     {.metadata.labels.kubernetes\.io/hostname} {.metadata.labels['kubernetes.io/hostname']}
+    {.spec['glusterfs','ceph'].cluster}             whichever of them is there, in this order
     {.status.conditions[?(@.type=="Ready")].status}
 
 What is not there prints nothing.
@@ -186,7 +187,14 @@ class _Parser:
             return _every, self._expect(position + 1, "]")
         if self._at(position) in ("'", '"'):
             name, position = self._quoted(position)
-            return _field(name), self._expect(position, "]")
+            names = [name]
+            while self._at(position := self._blank(position)) == ",":
+                position = self._blank(position + 1)
+                if self._at(position) not in ("'", '"'):
+                    raise self.error(position, "a name in quotes is missing")
+                name, position = self._quoted(position)
+                names.append(name)
+            return _fields(names), self._expect(position, "]")
         if self._text.startswith("?(", position):
             matches, position = self._filter(position + 2)
             return _filtered(matches), self._expect(self._expect(position, ")"), "]")
@@ -270,6 +278,11 @@ def _field(name: str) -> Step:
             yield value[name]
 
     return step
+
+
+def _fields(names: Sequence[str]) -> Step:
+    steps = [_field(name) for name in names]
+    return lambda value: (found for step in steps for found in step(value))
 
 
 def _every(value: Any) -> Iterator[Any]:

@@ -97,7 +97,7 @@ def _dumper() -> Any:
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
     class Dumper(base):  # type: ignore[misc]
-        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
             return True
 
     def text(dumper: Any, value: str) -> Any:

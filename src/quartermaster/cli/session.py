@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MANAGER = "qm"
-DEFAULT_NAMESPACE = "default"
 # A person waits: what does not answer within this is told to be away. Programs that run for days wait longer.
 PATIENCE_S = 8.0
 
@@ -28,10 +27,11 @@ PATIENCE_S = 8.0
 class Session:
     """One run of `qm`."""
 
-    def __init__(self, *, store_url: str, namespace: str, verbosity: int) -> None:
+    def __init__(self, *, store_url: str, namespace: str, verbosity: int, silent: bool = False) -> None:
         self.given_store = store_url
         self.given_namespace = namespace
         self.verbosity = verbosity
+        self.silent = silent  # while a shell completes, any word is in the way
 
     def override(self, *, store_url: str | None, namespace: str | None, verbosity: int = 0) -> None:
         """`qm get -n NAME` means the same as `qm -n NAME get`."""
@@ -45,6 +45,8 @@ class Session:
 
     def namespace(self, store: Store) -> str:
         """The one that was given, else the context's own, else that of the kubeconfig's context, else "default"."""
+        from quartermaster.resources.names import DEFAULT_NAMESPACE
+
         own: str = getattr(store, "namespace", "")
         return self.given_namespace or self.choice.namespace or own or DEFAULT_NAMESPACE
 
@@ -53,6 +55,9 @@ class Session:
         from quartermaster.stores import open_store
 
         store = await open_store(self.choice.store, manager=manager, patience_s=PATIENCE_S)
+        if _sends_password_in_clear(store.url) and not self.silent:
+            text = "warning: the password goes to etcd unencrypted; etcds:// uses TLS"
+            click.echo(click.style(text, fg="yellow"), err=True)
         try:
             yield store
         finally:
@@ -71,3 +76,9 @@ class Session:
 
             log.configure(verbosity=self.verbosity)
         return asyncio.run(work())
+
+
+def _sends_password_in_clear(url: str) -> bool:
+    """A store's URL names its user and never the password; etcd has no users without one."""
+    scheme, _, rest = url.partition("://")
+    return scheme == "etcd" and "@" in rest.partition("/")[0]

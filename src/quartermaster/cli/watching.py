@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from quartermaster.cli.arguments import Targets, full_name
-from quartermaster.cli.finding import PAGE, Query, check_query
+from quartermaster.cli.finding import Query, check_query, list_whole
 from quartermaster.cli.output import Output, as_document, format_document, json_line
 from quartermaster.cli.tables import Columns, Writer
 from quartermaster.resources import Key, Object, kind_of
@@ -55,13 +55,14 @@ async def changes(store: Store, kind: type[Object], query: Query) -> AsyncGenera
     """What is there, and then every change, in batches that belong together."""
     known: dict[Key, Object] = {}
     while True:
-        found, revision = await _list(store, kind, query)
+        listing = await list_whole(store, kind, query)
+        found = {obj.key: obj for obj in listing.objects}
         if batch := _difference(known, found):
             yield batch
         known = found
         try:
             watch = store.watch(
-                kind, query.namespace_for(kind), since=revision, labels=query.labels, fields=query.fields
+                kind, query.namespace_for(kind), since=listing.revision, labels=query.labels, fields=query.fields
             )
             async with aclosing(watch) as events:
                 async for event in events:
@@ -72,19 +73,6 @@ async def changes(store: Store, kind: type[Object], query: Query) -> AsyncGenera
         except ExpiredError:
             # The store has forgotten the revision: list again, and tell the difference.
             continue
-
-
-async def _list(store: Store, kind: type[Object], query: Query) -> tuple[dict[Key, Object], str]:
-    found: dict[Key, Object] = {}
-    continues = ""
-    while True:
-        page = await store.list(
-            kind, query.namespace_for(kind), labels=query.labels, fields=query.fields, limit=PAGE, continues=continues
-        )
-        found.update((obj.key, obj) for obj in page.items)
-        continues = page.continues
-        if not continues:
-            return found, page.revision
 
 
 def _difference(known: dict[Key, Object], found: dict[Key, Object]) -> list[Change]:

@@ -6,7 +6,9 @@ resourceVersion catch a decision that was made on something older than what is t
 - Handlers are called with (old, new): (None, new) added, (old, new) changed, (old, None) gone. An object of the same
   name and another uid is another object: first gone, then added. One who subscribes late is told of all that is there.
 - After ExpiredError everything is listed again and compared, and the difference is told as if it had been watched.
-- While the store does not answer, the cache keeps what it has and tries again with growing delays, for ever.
+- While the store does not answer, the cache keeps what it has and tries again with growing delays, for ever. After a
+  minute of that it warns, and the process is not ready: what is read may be older than anybody expects. A watch on
+  which nothing happens proves itself by staying open for a while.
 - Lists come ordered by namespace and name, whatever the order of arrival.
 - `metadata.managedFields` are left out unless asked for: they are often half of an object, and no reconciler reads
   them. Both homes take an update without them as "leave them as they are".
@@ -17,13 +19,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from quartermaster.engine.metrics import (
     CACHE_OBJECTS,
+    CACHE_STALE,
     HANDLER_ERRORS,
     SILENT,
     WATCH_RELISTS,
@@ -51,6 +54,10 @@ IndexFunction = Callable[[T], Iterable[str]]
 
 PAGE_SIZE = 500
 WATCH_BACKOFF = Backoff(first_s=0.2, limit_s=30.0)
+# A cache that has failed for longer than this is stale.
+STALE_AFTER_S = 60.0
+# A watch that has stayed open for so long works, for stores give up on a server that does not answer before that.
+_PROOF_S = 45.0
 # How many changes are told in a row before other work of the loop has its turn.
 _STEP = 1_000
 
@@ -102,14 +109,24 @@ class Cache(Generic[T]):
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {}
         self._revision = ""
         self._failures = 0
+        self._failing_since: float | None = None
         self._changed: asyncio.Future[None] | None = None
         self._count = metrics.gauge(CACHE_OBJECTS, str(self.key))
+        self._stale = metrics.gauge(CACHE_STALE, str(self.key))
         self._restarts = metrics.counter(WATCH_RESTARTS, str(self.key))
         self._relists = metrics.counter(WATCH_RELISTS, str(self.key))
         self._handler_errors = metrics.counter(HANDLER_ERRORS, str(self.key))
 
     def __len__(self) -> int:
         return len(self._objects)
+
+    @property
+    def stale_s(self) -> float:
+        """For how long it has failed to follow the store, if that is longer than a hiccup; else 0."""
+        if self._failing_since is None:
+            return 0.0
+        failing_s = asyncio.get_running_loop().time() - self._failing_since
+        return failing_s if failing_s >= STALE_AFTER_S else 0.0
 
     def get(self, key: Key) -> T | None:
         return self._objects.get(key)
@@ -192,8 +209,39 @@ class Cache(Generic[T]):
         if isinstance(error, ExpiredError) and self._failures == 0:
             delay_s = 0.0  # expected after a long silence, and cured by the list that follows
         self._failures += 1
-        _log.info("watch restarts", cache=str(self.key), error=str(error), delay_s=round(delay_s, 3))
+        self._report(error, delay_s)
         await asyncio.sleep(delay_s)
+
+    def _report(self, error: Exception, delay_s: float) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._failing_since is None:
+            self._failing_since = now
+        failing_s = now - self._failing_since
+        self._stale.set(failing_s)
+        values = {"cache": str(self.key), "error": f"{type(error).__name__}: {error}", "delay_s": round(delay_s, 3)}
+        if failing_s >= STALE_AFTER_S:
+            _log.warning("cache is stale", stale_s=round(failing_s), **values)
+        else:
+            _log.info("watch restarts", **values)
+
+    def _follows(self) -> None:
+        """What is here is what the store has: it has just said so."""
+        self._failures = 0
+        if self._failing_since is not None:
+            self._failing_since = None
+            self._stale.set(0)
+
+    @contextlib.contextmanager
+    def _proving(self) -> Iterator[None]:
+        """Around a watch, which may have nothing to tell for a long time."""
+        if self._failing_since is None:
+            yield
+            return
+        proof = asyncio.get_running_loop().call_later(_PROOF_S, self._follows)
+        try:
+            yield
+        finally:
+            proof.cancel()
 
     async def _stream(self) -> bool:
         """Begin with a watch that sends what is there, where the store offers that; False where it does not."""
@@ -221,19 +269,26 @@ class Cache(Generic[T]):
         return True
 
     async def _list(self) -> None:
+        try:
+            fresh, revision = await self._collect(PAGE_SIZE)
+        except ExpiredError:
+            # In parts it takes longer than the store remembers, and would the next time too.
+            fresh, revision = await self._collect(0)
+        await self._replace(fresh)
+        self._arrived(revision)
+
+    async def _collect(self, limit: int) -> tuple[dict[Key, T], str]:
         fresh: dict[Key, T] = {}
-        continues = revision = ""
+        continues = ""
         while True:
             page = await self._store.list(
-                self._kind, self.key.namespace, limit=PAGE_SIZE, continues=continues, **self._selection
+                self._kind, self.key.namespace, limit=limit, continues=continues, **self._selection
             )
             for obj in page.items:
                 self._note(fresh, obj)
-            revision, continues = page.revision, page.continues
+            continues = page.continues
             if not continues:
-                break
-        await self._replace(fresh)
-        self._arrived(revision)
+                return fresh, page.revision
 
     def _note(self, fresh: dict[Key, T], obj: T) -> None:
         """What has not changed keeps the instance that is there: a list of the same takes no second room."""
@@ -261,20 +316,21 @@ class Cache(Generic[T]):
 
     def _arrived(self, revision: str) -> None:
         self._revision = revision
-        self._failures = 0
+        self._follows()
         self.synced.set()
         self._wake()
 
     async def _watch(self) -> None:
         events = self._store.watch(self._kind, self.key.namespace, since=self._revision, **self._selection)
-        async with contextlib.aclosing(events):
-            async for event in events:
-                self._follow(event)
+        with self._proving():
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    self._follow(event)
 
     def _follow(self, event: Event[T]) -> None:
         self._apply(event)
         self._revision = event.revision
-        self._failures = 0
+        self._follows()
 
     def _apply(self, event: Event[T]) -> None:
         if event.object is None:
@@ -360,7 +416,7 @@ class Caches:
     """The caches of one process: one for each kind and selection, however many ask for it."""
 
     def __init__(self, store: Store, *, metrics: Metrics = SILENT) -> None:
-        self._store = store
+        self.store = store
         self._metrics = metrics
         self._caches: dict[CacheKey, Cache[Any]] = {}
         self._start: Callable[[Cache[Any]], None] | None = None
@@ -369,7 +425,7 @@ class Caches:
         key = CacheKey(kind, namespace, labels, fields)
         cache = self._caches.get(key)
         if cache is None:
-            cache = Cache(self._store, kind, namespace, labels=labels, fields=fields, metrics=self._metrics)
+            cache = Cache(self.store, kind, namespace, labels=labels, fields=fields, metrics=self._metrics)
             self._caches[key] = cache
             if self._start is not None:
                 self._start(cache)

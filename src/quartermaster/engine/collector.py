@@ -5,7 +5,8 @@
 - Foreground: dependants that block their owner's deletion go first, then the owner's finalizer.
 - Orphan: the references are taken out of the dependants, then the owner's finalizer.
 
-The leader runs `Collector`; where nobody leads, `collect_once` does the same for a command that has just deleted.
+The leader runs `Collector`; where nobody leads, `collect_once` does the same for a command that has just deleted. On
+Kubernetes, which collects by itself, `Collector` does nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from quartermaster.resources.kind import all_kinds, kind_of
 from quartermaster.resources.kubernetes.core import Event
 from quartermaster.resources.model import Key, Object
 from quartermaster.stores.base import Store
-from quartermaster.support.errors import ConflictError
+from quartermaster.support.errors import ConflictError, UnreadableError
+from quartermaster.support.log import logger
+
+_log = logger("engine.collector")
 
 _OWNERS = "owner-uids"
 # A chain of owners takes one pass per link at most; nobody builds longer ones.
@@ -65,7 +69,8 @@ class Collector:
         self._queue_bound = queue_bound
 
     def prepare(self, caches: Caches) -> None:
-        self._indexed(caches)
+        if caches.store.fences:
+            self._indexed(caches)
 
     def _indexed(self, caches: Caches) -> dict[type[Object], Cache[Any]]:
         found: dict[type[Object], Cache[Any]] = {cls: caches.of(cls) for cls in self._kinds}
@@ -74,6 +79,8 @@ class Collector:
         return found
 
     async def run(self, scope: Scope) -> None:
+        if not scope.store.fences:
+            return
         caches = self._indexed(scope.caches)
         view = _CacheView(caches)
         queue: WorkQueue[Item] = WorkQueue(
@@ -118,6 +125,8 @@ async def collect_once(store: Store, kinds: Sequence[type[Object]] = ()) -> Coll
                 await cascade.settle(item_of(obj))
             except ConflictError:
                 overtaken = True
+            except UnreadableError as error:  # what it concerns stays as it is; everything else goes on
+                _log.warning("cannot collect an object", object=str(obj.key), error=str(error))
         for action in Collected.__struct_fields__:
             setattr(total, action, getattr(total, action) + getattr(cascade.collected, action))
         if not cascade.collected.total and not overtaken:

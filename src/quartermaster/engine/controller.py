@@ -14,11 +14,18 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from quartermaster.engine.cache import Cache, Caches
 from quartermaster.engine.events import EventRecorder
-from quartermaster.engine.metrics import Metrics
+from quartermaster.engine.metrics import HANDLER_ERRORS, Metrics
 from quartermaster.engine.queue import DEFAULT_BOUND, RETRY_BACKOFF, WorkQueue, queue_meters
 from quartermaster.engine.rates import TokenBucket
 from quartermaster.engine.waiting import first_of
-from quartermaster.engine.watching import Predicate, Request, Watch, requests_of
+from quartermaster.engine.watching import (
+    Predicate,
+    Request,
+    Watch,
+    forgiving,
+    forgiving_predicate,
+    requests_of,
+)
 from quartermaster.engine.workers import DONE, Result, Workers
 from quartermaster.resources.model import Object
 from quartermaster.stores.base import Fence, Store
@@ -108,6 +115,7 @@ class Controller(Generic[T]):
 
     async def run(self, scope: Scope) -> None:
         source, watched, read = self._caches(scope.caches)
+        watched = [(forgiving(watch, self._failed(scope.metrics, cache)), cache) for watch, cache in watched]
         reconciler = self.build(scope)
         queue: WorkQueue[Request] = WorkQueue(
             bound=self.queue_bound,
@@ -116,7 +124,8 @@ class Controller(Generic[T]):
             meters=queue_meters(scope.metrics, self.name),
             everything=lambda: _everything(source, watched),
         )
-        unsubscribe = [source.subscribe(self._on_source(queue))]
+        matters = forgiving_predicate(self.predicate, self._failed(scope.metrics, source))
+        unsubscribe = [source.subscribe(_on_source(queue, matters))]
         unsubscribe += [cache.subscribe(_on_watched(queue, watch)) for watch, cache in watched]
         try:
             if not await all_synced(self.name, [source, *(cache for _, cache in watched), *read], scope.stopping):
@@ -143,13 +152,24 @@ class Controller(Generic[T]):
         ]
         return source, watched, [caches.of(kind) for kind in self.reads]
 
-    def _on_source(self, queue: WorkQueue[Request]) -> Callable[[T | None, T | None], None]:
-        def handle(old: T | None, new: T | None) -> None:
-            obj = new if new is not None else old
-            if obj is not None and (self.predicate is None or self.predicate(old, new)):
-                queue.add(obj.key)
+    def _failed(self, metrics: Metrics, cache: Cache[Any]) -> Callable[[], None]:
+        """For a predicate or mapper that raises, to be called while that is handled."""
+        errors = metrics.counter(HANDLER_ERRORS, str(cache.key))
 
-        return handle
+        def note() -> None:
+            errors.inc()
+            _log.exception("predicate or mapper failed", controller=self.name, cache=str(cache.key))
+
+        return note
+
+
+def _on_source(queue: WorkQueue[Request], matters: Predicate) -> Callable[[Any, Any], None]:
+    def handle(old: Object | None, new: Object | None) -> None:
+        obj = new if new is not None else old
+        if obj is not None and matters(old, new):
+            queue.add(obj.key)
+
+    return handle
 
 
 def _on_watched(queue: WorkQueue[Request], watch: Watch) -> Callable[[Any, Any], None]:

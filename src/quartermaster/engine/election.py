@@ -2,11 +2,14 @@
 
 - No two clocks are compared. Where the store has a lease clock of its own it is asked; elsewhere a candidate measures,
   by its own monotonic clock, how long it has not seen the Lease change.
-- Every change of holder raises the epoch (`spec.leaseTransitions`), also when the same process comes back.
+- Every change of holder raises the epoch (`spec.leaseTransitions`), also when the same process comes back. It is also
+  never less than the seconds since 2020: who refuses a lower epoch than it has seen must not be locked out for good
+  by a Lease that was deleted, or that came back from a backup. Safety does not hang on that clock: where a Lease is
+  there, the next epoch is higher than its own whatever the clock says.
 - Any error while renewing means stepping down at once. A leader stops acting one retry before others may take over,
   so that a renewal that hangs, or a process that was stopped, does not act on a lease that has run out.
-- A clean end clears the holder, and the next candidate, who watches the Lease, leads at once. After a crash it is
-  the lease's duration and at most one retry.
+- A clean end clears the holder, and the next candidate, who watches the Lease, leads at once. So does a candidate that
+  is cancelled while it takes the Lease. After a crash it is the lease's duration and at most one retry.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.base import Fence, Store
 from quartermaster.stores.modify import modify
 from quartermaster.support import clock, entropy
+from quartermaster.support.backoff import Backoff
 from quartermaster.support.errors import AlreadyExistsError, ConflictError, FencedError, NotFoundError, UsageError
 from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
@@ -34,8 +38,13 @@ from quartermaster.support.tasks import TaskGroup
 LEADER_LEASE = "quartermaster-leader"
 LEASE_S = 15
 RETRY_S = 5.0
-# Two observations never come closer together than this, whatever the arithmetic of waiting says.
-_LEAST_PAUSE_S = 0.05
+# Two attempts never come closer together than this, whatever the arithmetic of waiting or the watch says, and less
+# close after errors: an attempt that was written and whose answer was lost wakes the candidate itself.
+_LEAST_PAUSE = Backoff(first_s=0.05, limit_s=RETRY_S)
+# 2020-01-01T00:00:00Z. Kubernetes keeps 32 bits for an epoch: counted from here, seconds fit until 2088. A clock that
+# is further ahead than that leaves room for a million terms.
+_EPOCH_ZERO_S = 1_577_836_800
+_HIGHEST_FROM_CLOCK = 2**31 - 2**20
 
 _log = logger("engine.election")
 
@@ -95,11 +104,19 @@ class Election:
         self._seen_version = ""
         self._seen_at = -math.inf
         self._expires_at: float | None = None  # by our own observation; None where the store's clock decides
+        self._errors = 0  # of attempts in a row
+        self._highest_epoch = 0  # of those that we have seen
+        self._claimed: int | None = None  # the latest epoch in which the Lease may be ours
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[Leadership]:
         """Wait to lead, and lead while the block runs. The loss of the lead cancels the block with FencedError."""
-        lease, leadership = await self._acquire()
+        try:
+            lease, leadership = await self._acquire()
+        except BaseException:
+            if self._claimed is not None:
+                await self._release(self._claimed)
+            raise
         try:
             async with TaskGroup() as group:
                 renewal = group.start(self._renew(lease, leadership), name=f"renew-{self._name}")
@@ -113,7 +130,7 @@ class Election:
             leadership.end()
             _log.info("no longer leading", lease=self._name, holder=self.identity, epoch=leadership.fence.epoch)
             if held:
-                await self._release(leadership)
+                await self._release(leadership.fence.epoch)
 
     async def _acquire(self) -> tuple[Lease, Leadership]:
         wake = asyncio.Event()
@@ -130,8 +147,11 @@ class Election:
             won = await self._attempt()
             if won is not None:
                 return won
+            pause_s = self._pause_s()
+            least_s = min(pause_s, _LEAST_PAUSE.delay_s(self._errors))
+            await asyncio.sleep(least_s)
             try:
-                async with asyncio.timeout(self._pause_s()):
+                async with asyncio.timeout(pause_s - least_s):
                     await wake.wait()
             except TimeoutError:
                 pass
@@ -142,7 +162,7 @@ class Election:
         if self._expires_at is None:
             return self.retry_s
         remaining_s = self._expires_at - asyncio.get_running_loop().time()
-        return max(_LEAST_PAUSE_S, min(self.retry_s, remaining_s))
+        return max(_LEAST_PAUSE.first_s, min(self.retry_s, remaining_s))
 
     async def _attempt(self) -> tuple[Lease, Leadership] | None:
         started = asyncio.get_running_loop().time()
@@ -150,10 +170,13 @@ class Election:
             async with asyncio.timeout(self.retry_s):
                 lease = await self._take()
         except (AlreadyExistsError, ConflictError):
+            self._errors = 0
             return None  # another candidate was faster
         except Exception as error:  # a candidate outlives whatever the store does
+            self._errors += 1
             _log.info("cannot stand for election now", lease=self._name, error=f"{type(error).__name__}: {error}")
             return None
+        self._errors = 0
         if lease is None:
             return None
         fence = Fence(self._namespace, self._name, self.identity, lease.spec.lease_transitions or 0)
@@ -166,12 +189,12 @@ class Election:
             lease = await self._store.get(Lease, self._name, self._namespace)
         except NotFoundError:
             meta = ObjectMeta(name=self._name, namespace=self._namespace)
-            return await self._store.create(Lease(metadata=meta, spec=self._spec(epoch=1)))
+            return await self._store.create(Lease(metadata=meta, spec=self._claim()))
         spec = lease.spec
+        self._highest_epoch = max(self._highest_epoch, spec.lease_transitions or 0)
         if not await self._may_take(lease.metadata.resource_version, spec):
             return None
-        epoch = (spec.lease_transitions or 0) + 1
-        return await self._store.update(msgspec.structs.replace(lease, spec=self._spec(epoch)))
+        return await self._store.update(msgspec.structs.replace(lease, spec=self._claim()))
 
     async def _may_take(self, version: str, spec: LeaseSpec) -> bool:
         now = asyncio.get_running_loop().time()
@@ -187,14 +210,17 @@ class Election:
         self._expires_at = self._seen_at + (spec.lease_duration_seconds or LEASE_S)
         return now >= self._expires_at
 
-    def _spec(self, epoch: int) -> LeaseSpec:
+    def _claim(self) -> LeaseSpec:
+        """What the Lease says once it is ours, in an epoch higher than any before."""
+        seconds = int(clock.wall_time()) - _EPOCH_ZERO_S
+        self._highest_epoch = self._claimed = max(self._highest_epoch + 1, min(seconds, _HIGHEST_FROM_CLOCK))
         now = clock.micro_timestamp()
         return LeaseSpec(
             holder_identity=self.identity,
             lease_duration_seconds=self._lease_s,
             acquire_time=now,
             renew_time=now,
-            lease_transitions=epoch,
+            lease_transitions=self._claimed,
         )
 
     def _deadline(self, started: float) -> float:
@@ -221,12 +247,12 @@ class Election:
                 ) from error
             leadership.extend(self._deadline(started))
 
-    async def _release(self, leadership: Leadership) -> None:
-        """Read first: a renewal that was on its way when the end came may have been written."""
+    async def _release(self, epoch: int) -> None:
+        """Read first: what was on its way when the end came may have been written."""
 
         def clear(lease: Lease) -> Lease:
             spec = lease.spec
-            if (spec.holder_identity, spec.lease_transitions) != (self.identity, leadership.fence.epoch):
+            if spec.holder_identity != self.identity or (spec.lease_transitions or 0) > epoch:
                 return lease
             return msgspec.structs.replace(
                 lease, spec=msgspec.structs.replace(spec, holder_identity="", renew_time=clock.micro_timestamp())
@@ -235,5 +261,6 @@ class Election:
         try:
             async with asyncio.timeout(self.retry_s):
                 await modify(self._store, Lease, self._name, self._namespace, clear)
+                self._claimed = None
         except Exception as error:  # it runs out by itself then
             _log.info("cannot release the lease", lease=self._name, error=f"{type(error).__name__}: {error}")

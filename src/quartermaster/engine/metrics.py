@@ -33,6 +33,9 @@ QUEUE_OVERFLOWS = Metric(
     ("controller",),
     "Keys refused by a full queue, which is made up for by going through everything again.",
 )
+QUEUE_ERRORS = Metric(
+    "quartermaster_queue_errors_total", "counter", ("controller",), "Passages through everything that an error ended."
+)
 RECONCILE_DURATION = Metric(
     "quartermaster_reconcile_duration_seconds", "histogram", ("controller",), "How long a worker held a key."
 )
@@ -49,8 +52,17 @@ WATCH_RELISTS = Metric(
     "quartermaster_watch_relists_total", "counter", ("cache",), "Full lists made because the revision had expired."
 )
 CACHE_OBJECTS = Metric("quartermaster_cache_objects", "gauge", ("cache",), "Objects held in a cache.")
+CACHE_STALE = Metric(
+    "quartermaster_cache_stale_seconds",
+    "gauge",
+    ("cache",),
+    "How long a cache has failed to follow the store, as of its last attempt; 0 when it follows.",
+)
 HANDLER_ERRORS = Metric(
-    "quartermaster_handler_errors_total", "counter", ("cache",), "Exceptions of handlers and index functions."
+    "quartermaster_handler_errors_total",
+    "counter",
+    ("cache",),
+    "Exceptions of handlers, predicates, mappers and index functions.",
 )
 LEADER = Metric("quartermaster_leader", "gauge", ("lease",), "1 while this process leads.")
 EVENTS_DROPPED = Metric(
@@ -71,11 +83,13 @@ METRICS: tuple[Metric, ...] = (
     QUEUE_LATENCY,
     QUEUE_RETRIES,
     QUEUE_OVERFLOWS,
+    QUEUE_ERRORS,
     RECONCILE_DURATION,
     RECONCILE_RESULTS,
     WATCH_RESTARTS,
     WATCH_RELISTS,
     CACHE_OBJECTS,
+    CACHE_STALE,
     HANDLER_ERRORS,
     LEADER,
     EVENTS_DROPPED,

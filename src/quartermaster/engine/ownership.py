@@ -13,9 +13,9 @@ import msgspec
 
 from quartermaster.resources.kind import all_kinds, kind_of
 from quartermaster.resources.model import Key, Object, OwnerReference
-from quartermaster.stores.base import Propagation, Store
+from quartermaster.stores.base import Page, Propagation, Store
 from quartermaster.stores.modify import modify
-from quartermaster.support.errors import NotFoundError
+from quartermaster.support.errors import ExpiredError, NotFoundError, UnreadableError
 
 T = TypeVar("T", bound=Object)
 FOREGROUND = "foregroundDeletion"
@@ -166,7 +166,10 @@ class Cascade:
         named = find_owner(reference, obj)
         if named is None:
             return "standing"  # what cannot be looked up cannot be known to be gone
-        owner = await self._read(*named)
+        try:
+            owner = await self._read(*named)
+        except UnreadableError:
+            return "standing"  # it is there, whatever it is
         if owner is None or owner.metadata.uid != reference.uid:
             return "gone"
         return "waiting" if reference.block_owner_deletion and is_waiting(owner) else "standing"
@@ -184,7 +187,7 @@ class Cascade:
         for cls in self._kinds.values():
             if obj.metadata.namespace and not kind_of(cls).namespaced:
                 continue
-            for dependant in await list_all(self._store, cls, obj.metadata.namespace or None):
+            for dependant in await list_all(self._store, cls, obj.metadata.namespace or None, complete=True):
                 if uid in owner_uids(dependant):
                     await self._drop_references(dependant, [uid])
                     self._done("orphaned")
@@ -226,15 +229,26 @@ class Cascade:
         self._count(action)
 
 
-async def list_all(store: Store, kind: type[T], namespace: str | None = None) -> list[T]:
-    found: list[T] = []
-    continues = ""
-    while True:
-        page = await store.list(kind, namespace, limit=PAGE_SIZE, continues=continues)
-        found += page.items
-        continues = page.continues
-        if not continues:
-            return found
+async def list_all(store: Store, kind: type[T], namespace: str | None = None, *, complete: bool = False) -> list[T]:
+    """With `complete` UnreadableError says that some of them do not fit their type, and were left out."""
+    try:
+        pages = await _pages(store, kind, namespace, PAGE_SIZE)
+    except ExpiredError:  # in parts it takes longer than the store remembers
+        pages = await _pages(store, kind, namespace, 0)
+    skipped = sum(page.skipped for page in pages)
+    if complete and skipped:
+        raise UnreadableError(
+            f"cannot read all {kind_of(kind).plural}: {skipped} of them do not fit their type",
+            hint="the log names them; apply them anew, or delete them",
+        )
+    return [obj for page in pages for obj in page.items]
+
+
+async def _pages(store: Store, kind: type[T], namespace: str | None, limit: int) -> list[Page[T]]:
+    pages = [await store.list(kind, namespace, limit=limit)]
+    while pages[-1].continues:
+        pages.append(await store.list(kind, namespace, limit=limit, continues=pages[-1].continues))
+    return pages
 
 
 def _with_meta(obj: T, **changes: Any) -> T:

@@ -8,6 +8,7 @@
   bound the retries of all keys together.
 - Bounded: at most `bound` keys wait ready and as many delayed. An add beyond that is refused and remembered as a
   mark; when half of the bound is free, `everything()` is gone through, from one end to the other, as room permits.
+  An error in it ends that passage and hurts nobody who takes keys.
   Keys are names of objects in a cache, so what was refused is found again there. Only the name of an object that has
   gone meanwhile is not: who must clean up after an object holds a finalizer, which keeps it in the cache.
 - After `close` nothing is added; what is ready is still handed out (or dropped), then `get` returns None.
@@ -26,6 +27,7 @@ import msgspec
 from quartermaster.engine.metrics import (
     NOTHING,
     QUEUE_DEPTH,
+    QUEUE_ERRORS,
     QUEUE_LATENCY,
     QUEUE_OVERFLOWS,
     QUEUE_RETRIES,
@@ -37,6 +39,7 @@ from quartermaster.engine.metrics import (
 )
 from quartermaster.engine.rates import TokenBucket
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.log import logger
 
 K = TypeVar("K", bound=Hashable)
 
@@ -44,6 +47,8 @@ DEFAULT_BOUND = 100_000
 RETRY_BACKOFF = Backoff(first_s=0.05, limit_s=300.0)
 # How many keys one `get` takes over from `everything()`: more than it removes, few enough not to hold up the loop.
 _REFILL_STEP = 256
+
+_log = logger("engine.queue")
 
 
 class QueueMeters(msgspec.Struct, frozen=True):
@@ -54,6 +59,7 @@ class QueueMeters(msgspec.Struct, frozen=True):
     duration: Histogram = NOTHING
     retries: Counter = NOTHING
     overflows: Counter = NOTHING
+    errors: Counter = NOTHING
 
 
 def queue_meters(metrics: Metrics, controller: str) -> QueueMeters:
@@ -63,6 +69,7 @@ def queue_meters(metrics: Metrics, controller: str) -> QueueMeters:
         duration=metrics.histogram(RECONCILE_DURATION, controller),
         retries=metrics.counter(QUEUE_RETRIES, controller),
         overflows=metrics.counter(QUEUE_OVERFLOWS, controller),
+        errors=metrics.counter(QUEUE_ERRORS, controller),
     )
 
 
@@ -258,7 +265,7 @@ class WorkQueue(Generic[K]):
             if not (ready or delayed):
                 return
             self._refused_ready = self._refused_delayed = False
-            self._refill = iter(self._everything())
+            self._refill = _lazily(self._everything)
         for _ in range(_REFILL_STEP):
             if len(self._ready) >= self._bound:
                 return
@@ -267,4 +274,14 @@ class WorkQueue(Generic[K]):
             except StopIteration:
                 self._refill = None
                 return
+            except Exception:  # somebody else's bug must not end a worker
+                _log.exception("cannot go through everything after an overflow")
+                self._meters.errors.inc()
+                self._refill = None
+                return
             self.add(key)
+
+
+def _lazily(everything: Callable[[], Iterable[K]]) -> Iterator[K]:
+    """So that an error in the call itself comes where those of the passage do."""
+    yield from everything()

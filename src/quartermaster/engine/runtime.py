@@ -134,7 +134,13 @@ class Runtime:
         return []
 
     def not_ready(self) -> list[str]:
-        return [f"{cache.key}: not listed yet" for cache in self.caches.all() if not cache.synced.is_set()]
+        wrong = []
+        for cache in self.caches.all():
+            if not cache.synced.is_set():
+                wrong.append(f"{cache.key}: not listed yet")
+            elif cache.stale_s:
+                wrong.append(f"{cache.key}: stale for {cache.stale_s:.0f} s")
+        return wrong
 
     def _start_cache(self, group: TaskGroup, cache: Cache[Any]) -> None:
         group.start(cache.run(), name=f"cache {cache.key}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quartermaster.resources.kind import kind_of
@@ -85,6 +85,35 @@ def any_of(*predicates: Predicate) -> Predicate:
 
 def all_of(*predicates: Predicate) -> Predicate:
     return lambda old, new: all(predicate(old, new) for predicate in predicates)
+
+
+def forgiving_predicate(predicate: Predicate | None, failed: Callable[[], None]) -> Predicate:
+    """In doubt it matters: a call for nothing is harmless, a lost key is not.
+
+    `failed` is called while the error is handled.
+    """
+
+    def check(old: Any, new: Any) -> bool:
+        try:
+            return predicate is None or predicate(old, new)
+        except Exception:  # the next object may be fine
+            failed()
+            return True
+
+    return check
+
+
+def forgiving(watch: Watch, failed: Callable[[], None]) -> Watch:
+    """The same watch, with functions of which a failure costs one object its requests and nobody else anything."""
+
+    def ask(obj: Any) -> Iterable[Request]:
+        try:
+            return tuple(watch.mapper(obj))
+        except Exception:  # as above
+            failed()
+            return ()
+
+    return replace(watch, mapper=ask, predicate=forgiving_predicate(watch.predicate, failed))
 
 
 def requests_of(watch: Watch, old: Object | None, new: Object | None) -> Iterable[Request]:

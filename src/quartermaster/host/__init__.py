@@ -1,0 +1,57 @@
+"""The only room that touches the machine: commands, devices, mounts, formatting, daemons, locks, facts.
+
+Each part is a Protocol with one implementation for real hosts here and a twin in `quartermaster.host.fake`. It knows
+nothing of stores and resources, so that the attach library can stand on it alone.
+"""
+
+from quartermaster.host.commands import Command, Commands, HostCommands, Result, Retry, inside
+from quartermaster.host.daemons import Daemon, DaemonRuntime, DaemonState, DaemonStatus
+from quartermaster.host.devices import Device, Devices, HostDevices, Surroundings, Verdict, judge
+from quartermaster.host.events import Change, Changes, DeviceEvents, HostEvents, wait_until
+from quartermaster.host.facts import Facts, gather_facts
+from quartermaster.host.formatting import FileSystem, Format, Formatting, HostFormatting
+from quartermaster.host.locks import FileLocks, Locks
+from quartermaster.host.machine import Host, open_host
+from quartermaster.host.mounts import HostMounts, MountHealth, Mounts, MountState, Propagation
+from quartermaster.host.tools import Tool, register
+
+__all__ = [
+    "Change",
+    "Changes",
+    "Command",
+    "Commands",
+    "Daemon",
+    "DaemonRuntime",
+    "DaemonState",
+    "DaemonStatus",
+    "Device",
+    "DeviceEvents",
+    "Devices",
+    "Facts",
+    "FileLocks",
+    "FileSystem",
+    "Format",
+    "Formatting",
+    "Host",
+    "HostCommands",
+    "HostDevices",
+    "HostEvents",
+    "HostFormatting",
+    "HostMounts",
+    "Locks",
+    "MountHealth",
+    "MountState",
+    "Mounts",
+    "Propagation",
+    "Result",
+    "Retry",
+    "Surroundings",
+    "Tool",
+    "Verdict",
+    "gather_facts",
+    "inside",
+    "judge",
+    "open_host",
+    "register",
+    "wait_until",
+]

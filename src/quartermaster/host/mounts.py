@@ -6,6 +6,7 @@ A dead server makes every look at its mount hang, so `health` looks through a co
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -211,10 +212,12 @@ class HostMounts:
 
 def refuse_difference(present: Mount, source: str, type: str, options: Sequence[str], *, number: str) -> None:
     """Nothing, if what is mounted is what is wanted; else the error that names it."""
-    same_source = present.source == source or (number != "" and present.number == number)
+    # btrfs has a number of its own, so there the resolved path has to do.
+    names = (source, os.path.realpath(source)) if source.startswith("/") else (source,)
+    same_source = present.source in names or (number != "" and present.number == number)
     # FUSE file systems call themselves fuse.glusterfs where mount knows them as glusterfs.
     same_type = present.type == type or present.type.partition(".")[2] == type
-    part = present.root != "/" and source.startswith("/dev/") and not any(o.startswith("subvol") for o in options)
+    part = present.root != "/" and source.startswith("/") and not any(o.startswith("subvol") for o in options)
     if not same_source or not same_type or part:
         raise MountConflictError(
             f"cannot mount {source} on {present.target}: {present.source} ({present.type}) is mounted there",
@@ -267,9 +270,9 @@ def _with_options(options: Sequence[str]) -> list[str]:
 
 def _device_number(source: str) -> str:
     """major:minor, for a source that is a device; it may have been mounted by another of its names."""
-    if not source.startswith("/dev/"):
-        return ""
-    with suppress(OSError):
-        number = os.stat(source).st_rdev
-        return f"{os.major(number)}:{os.minor(number)}" if number else ""
+    if source.startswith("/"):
+        with suppress(OSError):
+            found = os.stat(source)
+            if stat.S_ISBLK(found.st_mode):
+                return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
     return ""

@@ -50,7 +50,8 @@ async def run_process(
     child = _Child(argv, environment, stdin, output_limit)
     deadline = False
     try:
-        if not await child.finished_within(timeout_s):
+        # One that has ended while a child of its own keeps the pipes is not late.
+        if not await child.finished_within(timeout_s) and not child.exited:
             deadline = True
             await child.end(grace_s)
     except asyncio.CancelledError:
@@ -106,6 +107,10 @@ class _Child:
             self._loop.add_writer(self._stdin, self._write)
         self._loop.add_reader(self._pidfd, self._on_exit)
 
+    @property
+    def exited(self) -> bool:
+        return self._exited.done()
+
     async def finished_within(self, timeout_s: float) -> bool:
         return bool((await asyncio.wait([self._finished], timeout=timeout_s))[0])
 
@@ -127,7 +132,7 @@ class _Child:
         self._stop_writing()
         self.stdout.stop()
         self.stderr.stop()
-        if self._exited.done():
+        if self.exited:
             self._reap()
             return self._popen.returncode
         self._loop.remove_reader(self._pidfd)
@@ -152,7 +157,7 @@ class _Child:
             self._loop.call_later(_LINGER_S, self._finish)
 
     def _check(self) -> None:
-        if self._exited.done() and self.stdout.ended and self.stderr.ended:
+        if self.exited and self.stdout.ended and self.stderr.ended:
             self._finish()
 
     def _finish(self) -> None:

@@ -81,11 +81,6 @@ def decode_document(data: bytes | memoryview) -> Document:
     return document
 
 
-def known_names(cls: type[msgspec.Struct]) -> tuple[str, ...]:
-    """The names of a struct's fields as they stand in a document."""
-    return tuple(f.encode_name for f in msgspec.structs.fields(cls) if f.encode_name != UNKNOWN_KEY)
-
-
 @cache
 def _head_of(cls: type[Object]) -> bytes:
     info = kind_of(cls)

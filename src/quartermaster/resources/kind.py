@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from quartermaster.resources.model import Object
-from quartermaster.support.errors import UsageError
+from quartermaster.support.errors import InvalidError, Problem, UsageError
 
 T = TypeVar("T", bound=Object)
 
@@ -94,6 +94,17 @@ def all_kinds() -> tuple[type[Object], ...]:
 def find_version(api_version: str, kind_name: str) -> type[Object] | None:
     """The class for an apiVersion and kind as they stand in a document."""
     return _BY_GVK.get((api_version, kind_name))
+
+
+def applied_class(document: dict[str, Any]) -> type[Object]:
+    """The class of what is to be applied; InvalidError if nobody knows it."""
+    cls = find_version(document.get("apiVersion", ""), document.get("kind", ""))
+    if cls is None:
+        named = f"{document.get('apiVersion')}/{document.get('kind')}"
+        raise InvalidError(
+            "cannot apply the document", [Problem("kind", f"{named} is not known", "`qm explain` lists the kinds")]
+        )
+    return cls
 
 
 def find(word: str) -> type[Object]:

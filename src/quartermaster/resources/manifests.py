@@ -236,11 +236,11 @@ def _flatten(manifest: Manifest) -> Iterator[Manifest]:
     if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(document.get("items"), list):
         yield manifest
         return
-    for position, item in enumerate(document["items"]):
+    # The items of a StorageNodeList, as an API server gives them, do not repeat what they are.
+    head = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+    for position, listed in enumerate(document["items"]):
         lines = manifest.lines.below("items", position)
-        if isinstance(item, dict) and kind != "List":
-            # the items of a StorageNodeList, as an API server gives them, do not repeat what they are
-            item = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List"), **item}  # noqa: PLW2901
+        item = {**head, **listed} if isinstance(listed, dict) else listed
         problems = manifest.problems if position == 0 else ()
         yield Manifest(item, manifest.source, lines.tree.line, lines, problems)
 

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 
+# Where an object is that is in a namespace and does not say in which.
+DEFAULT_NAMESPACE = "default"
+
 _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")

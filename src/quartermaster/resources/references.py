@@ -12,6 +12,10 @@ from quartermaster.support.errors import InvalidError
 
 T = TypeVar("T", bound=Object)
 
+# The finalizers by which an owner waits until something has become of its dependants.
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
 
 def owner_reference(owner: Object, *, controller: bool = True, block_deletion: bool = True) -> OwnerReference:
     """The reference by which an object says that it goes when `owner` goes."""

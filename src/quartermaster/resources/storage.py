@@ -204,9 +204,7 @@ class BackendReport(Struct):
 
 class StorageStatusSpec(Struct):
     type: Annotated[str, declare("The storage system.", immutable="always", pattern=_CLUSTER_PATTERN, max_length=40)]
-    status: Annotated[str, declare("Whether the storage can be used.", enum=(OFFLINE, ONLINE), default=OFFLINE)] = (
-        OFFLINE
-    )
+    status: Annotated[str, declare("Whether the storage can be used.", enum=(OFFLINE, ONLINE), default=OFFLINE)] = ""
     glusterfs: Annotated[BackendReport | None, declare("What GlusterFS reports.")] = None
     torus: Annotated[BackendReport | None, declare("What Torus reports.")] = None
     ceph: Annotated[BackendReport | None, declare("What Ceph reports.")] = None
@@ -297,7 +295,7 @@ class StorageClusterSpec(Struct):
             pattern=_CLUSTER_PATTERN,
             max_length=40,
         ),
-    ] = DEFAULT_CLUSTER
+    ] = ""
     replication: Annotated[Replication | None, declare("How data are kept more than once.")] = None
     min_nodes: Annotated[int | None, declare("How many nodes there must be before the cluster is used.", minimum=1)] = (
         None

@@ -10,13 +10,16 @@ The contract, which one conformance suite holds all four stores to:
   What owner references make of its dependants is done by the collector (engine), as in Kubernetes.
 - `watch` from a `Page.revision` misses nothing and repeats nothing. It reconnects by itself; when the revision is too
   old it raises ExpiredError, and the caller lists again.
+- A stored object that does not fit its type hides no other: `get` raises UnreadableError, which names the object and
+  the field; a list leaves it out and counts it; in a watch it is DELETED when it ceases to fit, MODIFIED when it fits
+  again (a store that cannot know what it was before raises ExpiredError); `delete` by its name removes it.
 - With a `fence`, a write happens only while that Lease is held by that holder in that epoch, else FencedError. The
   Kubernetes store cannot compare two objects in one write: there `fences` is False and agents refuse a lower epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
@@ -34,6 +37,12 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: tuple[T, ...]
     revision: str  # watch from here
     continues: str = ""  # pass it back for the next part; "" at the end
+    skipped: int = 0  # how many were left out because they do not fit their type
+
+
+def in_order(items: Iterable[T]) -> tuple[T, ...]:
+    """As a list is ordered. Keys are not: they have a "/" where a "-" or a host sorts otherwise."""
+    return tuple(sorted(items, key=lambda item: (item.metadata.namespace, item.metadata.name)))
 
 
 class Event(msgspec.Struct, Generic[T], frozen=True):
@@ -78,7 +87,10 @@ class Store(Protocol):
         limit: int = 0,
         continues: str = "",
     ) -> Page[T]:
-        """Objects in a namespace (None: in all), ordered by namespace and name; `limit` 0 means all of them.
+        """Objects in a namespace (None: in all); `limit` 0 means all of them, ordered by namespace and name.
+
+        Parts come in an order of the store's own. ExpiredError says that the moment of the first part is forgotten:
+        with `limit` 0 that is met by the store itself, so whoever meets it between parts lists without a limit.
 
         `labels` and `fields` are selectors as kubectl takes them: "a=b,c in (d,e),!f" and "spec.type=glusterfs".
         """
@@ -129,6 +141,7 @@ class Store(Protocol):
     ) -> T:
         """Returns the object as it was last seen, or as it is now with its deletionTimestamp.
 
+        One that does not fit its type is returned as a bare `Object`, which has its metadata and nothing else.
         `uid` and `revision` are preconditions: ConflictError when they do not match.
         """
         ...

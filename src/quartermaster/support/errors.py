@@ -3,13 +3,14 @@
     QuartermasterError
     ├── InvalidError             what was given is wrong; `problems` lists every mistake with its path
     ├── UsageError               the command line or a setting is wrong
-    ├── StoreError
+    ├── StoreError               a store could not do it
     │   ├── NotFoundError        the object is not there
     │   ├── AlreadyExistsError   an object of that name is there
     │   ├── ConflictError        somebody else wrote in between: read again, decide again, write again
     │   │   └── ApplyConflictError   fields belong to other managers; `conflicts` names them
     │   ├── FencedError          the writer is no longer the leader: stop
     │   ├── ExpiredError         the revision was compacted: list again
+    │   ├── UnreadableError      what is stored does not fit its type: mend it by an apply, or delete it
     │   ├── RefusedError         the store understood and will not do it
     │   │   ├── UnauthorizedError    who are you?
     │   │   └── ForbiddenError       you may not
@@ -125,6 +126,10 @@ class FencedError(StoreError):
 
 class ExpiredError(StoreError):
     reason = "Expired"
+
+
+class UnreadableError(StoreError):
+    reason = "Unreadable"
 
 
 class RefusedError(StoreError):

@@ -2,7 +2,8 @@
 
 `asyncio.TaskGroup` keeps its tasks in a set ordered by memory address, so cancellation order differs between two
 runs of the same seed. This group keeps them in a dict, and otherwise promises the same: leaving the block waits
-for all tasks; the first failure cancels the others and is raised as it is (the rest are attached as notes).
+for all tasks; the first failure cancels the others and is raised as it is (the rest are attached as notes). Where
+something else has to be raised (the block's own error, or the cancellation of the whole), the failure is a note to it.
 """
 
 from __future__ import annotations
@@ -60,14 +61,20 @@ class TaskGroup:
         if self._wakened_parent and self._parent is not None and self._parent.uncancel() == 0:
             cancelled = None
         if error is not None and not isinstance(error, asyncio.CancelledError):
+            self._note_failure(error)
             return False
         if cancelled is not None:
+            self._note_failure(cancelled)
             if error is cancelled:
                 return False
             raise cancelled
         if self._error is not None:
             raise self._error
         return error is not None
+
+    def _note_failure(self, raised: BaseException) -> None:
+        if self._error is not None and self._error is not raised:
+            raised.add_note(f"after a task failed: {type(self._error).__name__}: {self._error}")
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)

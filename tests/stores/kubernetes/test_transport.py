@@ -10,11 +10,12 @@ from aiohttp import web
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.kubernetes import Connection, KubernetesStore
-from quartermaster.support.errors import ConflictError, StoreError, UnavailableError
+from quartermaster.support.errors import ConflictError, ExpiredError, StoreError, UnavailableError, UnreadableError
 from quartermaster.testing.servers import Ports
 from tests.stores.kubernetes.conftest import Handler, Opener, config_map
 
-FOUND = {"metadata": {"name": "a", "namespace": "default", "resourceVersion": "7", "uid": "u"}, "data": {}}
+META = {"name": "a", "namespace": "default", "resourceVersion": "7", "uid": "u"}
+FOUND = {"metadata": META, "data": {}}
 STORED = ConfigMap(metadata=ObjectMeta(name="a", namespace="default", resource_version="7"))
 Call = Callable[[KubernetesStore], Awaitable[object]]
 
@@ -106,6 +107,58 @@ async def test_a_delete_whose_object_is_gone_after_a_broken_connection_was_done(
     deleted = await (await misbehaving(handler)).delete(ConfigMap, "a")
     assert deleted.metadata.uid == "u"
     assert [method for _, method in asked] == ["GET", "DELETE", "DELETE"]
+
+
+@pytest.mark.parametrize("preconditions", [{}, {"uid": "u"}, {"revision": "7"}], ids=["none", "uid", "revision"])
+async def test_a_delete_after_a_broken_connection_spares_what_took_the_name(
+    misbehaving: Opener, preconditions: dict[str, str]
+) -> None:
+    other = web.json_response({**FOUND, "metadata": {**META, "uid": "other"}})
+    handler, asked = answers(web.json_response(FOUND), None, status(409, "Conflict"), other)
+    deleted = await (await misbehaving(handler)).delete(ConfigMap, "a", **preconditions)
+    assert deleted.metadata.uid == "u"
+    assert [method for _, method in asked] == ["GET", "DELETE", "DELETE", "GET"]
+
+
+async def test_a_conflict_of_a_delete_that_was_sent_once_is_about_another_object(misbehaving: Opener) -> None:
+    handler, asked = answers(web.json_response(FOUND), status(409, "Conflict"))
+    assert await (await misbehaving(handler)).delete(ConfigMap, "a")
+    assert [method for _, method in asked] == ["GET", "DELETE", "GET", "DELETE"]
+
+
+async def test_what_does_not_fit_its_type_is_left_out_of_a_list_named_by_a_read_and_deleted(
+    misbehaving: Opener,
+) -> None:
+    bad = {"metadata": {"name": "a", "namespace": "default", "uid": "u"}, "data": ["not", "a", "map"]}
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET" and not request.path.endswith("/a"):
+            return web.json_response({"metadata": {"resourceVersion": "9"}, "items": [bad, FOUND]})
+        return web.json_response(bad)
+
+    store = await misbehaving(handle)
+    page = await store.list(ConfigMap, "default")
+    assert ([item.metadata.uid for item in page.items], page.skipped) == (["u"], 1)
+    with pytest.raises(UnreadableError, match=r'cannot read configmap "default/a": Expected `object`.*\$\.data'):
+        await store.get(ConfigMap, "a")
+    assert (await store.delete(ConfigMap, "a")).metadata.uid == "u"
+
+
+async def test_a_list_whose_moment_is_forgotten_on_the_way_is_read_in_one(misbehaving: Opener) -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        asked.append((request.query.get("limit", ""), request.query.get("continue", "")))
+        if "continue" in request.query:
+            return status(410, "Expired")
+        more = "next" if "limit" in request.query else ""
+        return web.json_response({"metadata": {"resourceVersion": "9", "continue": more}, "items": [FOUND]})
+
+    store = await misbehaving(handle)
+    assert len((await store.list(ConfigMap, "default")).items) == 1
+    assert asked == [("500", ""), ("500", "next"), ("", "")]
+    with pytest.raises(ExpiredError):
+        await store.list(ConfigMap, "default", limit=1, continues="next")
 
 
 async def test_a_conflict_after_a_broken_connection_admits_that_it_may_be_our_own(misbehaving: Opener) -> None:

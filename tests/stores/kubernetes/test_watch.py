@@ -149,10 +149,50 @@ async def test_nonsense_is_asked_for_again_and_then_told(misbehaving: Opener) ->
     assert len(asked) == 5
 
 
-async def test_an_object_that_does_not_fit_is_named(misbehaving: Opener) -> None:
-    handler, _ = streams([line("ADDED", 5, labels=["not", "a", "map"])])
-    with pytest.raises(StoreError, match=r'cannot read configmap "default/a": Expected `object`, got `array`'):
-        await take(await misbehaving(handler), 1)
+BAD = {"labels": ["not", "a", "map"], "uid": "bad"}
+GOOD = {"uid": "bad"}
+
+
+async def test_an_object_that_does_not_fit_is_left_out_with_a_warning(
+    misbehaving: Opener, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = [line("ADDED", 5, **BAD), line("MODIFIED", 6, **BAD), line("DELETED", 7, **BAD), line("ADDED", 8)]
+    handler, asked = streams(first[:1], first[1:])
+    assert await take(await misbehaving(handler), 1) == [("ADDED", "8")]
+    assert asked[1]["resourceVersion"] == "5"
+    warned = capsys.readouterr().err
+    assert warned.count('cannot read configmap "default/a": Expected `object`, got `array`') == 1
+
+
+@pytest.mark.parametrize("type_", ["MODIFIED", "DELETED"])
+async def test_one_that_the_watcher_may_know_from_before_has_to_be_listed_again(
+    misbehaving: Opener, type_: str
+) -> None:
+    handler, _ = streams([line("ADDED", 5, **GOOD), line(type_, 6, **BAD)])
+    with pytest.raises(ExpiredError, match=r'cannot watch configmaps: cannot read configmap "default/a"'):
+        await take(await misbehaving(handler), 2)
+
+
+async def test_one_that_is_mended_is_seen_again(misbehaving: Opener) -> None:
+    handler, _ = streams([line("ADDED", 5, **BAD), line("MODIFIED", 6, **GOOD), line("DELETED", 7, **GOOD)])
+    assert await take(await misbehaving(handler), 2) == [("MODIFIED", "6"), ("DELETED", "7")]
+
+
+async def test_a_streamed_state_knows_what_it_left_out(misbehaving: Opener) -> None:
+    first = [line("ADDED", 3, **BAD), line("BOOKMARK", 9, **INITIAL_END), line("MODIFIED", 10, **BAD)]
+    handler, _ = streams([*first, line("MODIFIED", 11)])
+    async with from_start(await misbehaving(handler)) as seen:
+        pass
+    assert [(event.type, event.revision) for event in seen] == [("BOOKMARK", "9"), ("MODIFIED", "11")]
+
+
+def test_a_line_without_end_is_not_kept_for_ever() -> None:
+    lines = Lines(limit=10)
+    assert lines.feed(b"12345\n123456") == [b"12345"]
+    assert lines.feed(b"7890\n1") == [b"1234567890"]
+    lines.feed(b"234567890")
+    with pytest.raises(ValueError, match="a line of more than 10 bytes"):
+        lines.feed(b"x")
 
 
 @pytest.mark.slow

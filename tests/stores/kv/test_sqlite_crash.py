@@ -123,6 +123,7 @@ async def test_a_log_cut_at_any_frame_holds_all_writes_acknowledged_before_it(tm
     assert max(kept) == WRITES
 
 
+@pytest.mark.slow  # strace comes with the packages of `make test`
 def test_the_log_is_synced_before_each_acknowledgement(tmp_path: Path) -> None:
     assert shutil.which("strace"), "strace is missing: apt-get install strace"
     trace = tmp_path / "trace"

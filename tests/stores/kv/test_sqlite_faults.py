@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import itertools
 import os
 import shutil
 import signal
@@ -48,6 +49,20 @@ def remount(directory: Path, mode: str) -> None:
 
 async def put(store: SqliteKeyValue, key: str, value: bytes = b"x") -> int:
     return (await store.transact([], [Put(key, value)])).revision
+
+
+async def write_without_end(store: SqliteKeyValue, written: list[str]) -> None:
+    for number in itertools.count():
+        await put(store, f"/{number:04}", os.urandom(10_000))
+        written.append(f"/{number:04}")
+
+
+async def read_all(path: Path) -> None:
+    store = await SqliteKeyValue.open(path)
+    try:
+        await store.range("/", "0")
+    finally:
+        await store.close()
 
 
 async def fill(path: Path, count: int = 200) -> None:
@@ -118,23 +133,15 @@ async def test_a_corrupt_page_is_told_with_a_way_out(path: Path) -> None:
         for page in range(2, path.stat().st_size // 4096):
             file.seek(page * 4096)
             file.write(os.urandom(4096))
-    with pytest.raises(DamagedError, match=r"the file is corrupt; keep a copy .* sqlite3 FILE \.recover"):  # noqa: PT012
-        store = await SqliteKeyValue.open(path)
-        try:
-            await store.range("/", "0")
-        finally:
-            await store.close()
+    with pytest.raises(DamagedError, match=r"the file is corrupt; keep a copy .* sqlite3 FILE \.recover"):
+        await read_all(path)
 
 
 async def test_a_file_cut_short_is_told(path: Path) -> None:
     await fill(path)
     os.truncate(path, 4096 * 5)
-    with pytest.raises(DamagedError, match="the file is corrupt"):  # noqa: PT012
-        store = await SqliteKeyValue.open(path)
-        try:
-            await store.range("/", "0")
-        finally:
-            await store.close()
+    with pytest.raises(DamagedError, match="the file is corrupt"):
+        await read_all(path)
 
 
 @pytest.mark.parametrize("lock", ["sidecar", "database"])
@@ -179,6 +186,7 @@ async def test_a_file_removed_or_replaced_while_open_takes_no_more_writes(path: 
     await store.close()
 
 
+@pytest.mark.slow  # only root may mount
 @pytest.mark.parametrize("crashed", [False, True])
 async def test_a_read_only_medium_is_read_and_not_written(small_disk: Path, crashed: bool) -> None:
     path = small_disk / "store.db"
@@ -199,6 +207,7 @@ async def test_a_read_only_medium_is_read_and_not_written(small_disk: Path, cras
     await store.close()
 
 
+@pytest.mark.slow  # only root may mount
 async def test_a_medium_that_becomes_writable_again_is_written_again(small_disk: Path) -> None:
     path = small_disk / "store.db"
     await fill(path, 20)
@@ -212,21 +221,21 @@ async def test_a_medium_that_becomes_writable_again_is_written_again(small_disk:
     await store.close()
 
 
+@pytest.mark.slow  # only root may mount
 async def test_a_new_store_on_a_read_only_medium_is_told(small_disk: Path) -> None:
     remount(small_disk, "ro")
     with pytest.raises(DamagedError, match=r"cannot open sqlite:.*: the file or its directory is read-only"):
         await SqliteKeyValue.open(small_disk / "store.db")
 
 
+@pytest.mark.slow  # only root may mount
 async def test_a_full_disk_loses_nothing_and_takes_writes_again_when_there_is_space(small_disk: Path) -> None:
     path, ballast = small_disk / "store.db", small_disk / "ballast"
     ballast.write_bytes(b"x" * 1_000_000)
     store = await SqliteKeyValue.open(path)
     written: list[str] = []
-    with pytest.raises(DamagedError, match=r"cannot write sqlite:.*: the disk is full; free some space"):  # noqa: PT012
-        for number in range(1000):
-            await put(store, f"/{number:04}", os.urandom(10_000))
-            written.append(f"/{number:04}")
+    with pytest.raises(DamagedError, match=r"cannot write sqlite:.*: the disk is full; free some space"):
+        await write_without_end(store, written)
     with pytest.raises(DamagedError, match="the disk is full"):
         await put(store, "/again", os.urandom(100_000))
     found = await store.range("/", "0")
@@ -240,6 +249,7 @@ async def test_a_full_disk_loses_nothing_and_takes_writes_again_when_there_is_sp
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+@pytest.mark.slow  # only root may mount
 async def test_a_store_on_a_full_disk_can_be_read(small_disk: Path) -> None:
     path = small_disk / "store.db"
     await fill(path, 20)
@@ -251,6 +261,7 @@ async def test_a_store_on_a_full_disk_can_be_read(small_disk: Path) -> None:
     await store.close()
 
 
+@pytest.mark.slow  # only root may mount
 async def test_a_new_store_on_a_full_disk_is_told(small_disk: Path) -> None:
     _fill_up(small_disk)
     with pytest.raises(DamagedError, match=r"cannot open sqlite:.*: the disk is full"):

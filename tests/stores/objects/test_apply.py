@@ -314,11 +314,6 @@ class TestStatus:
             f"{ready}.type",
         ]
 
-    def test_without_the_subresource_the_status_is_a_field_like_any_other(self) -> None:
-        live = apply(None, document(status={"zone": 1}), status_subresource=False)
-        assert live["status"] == {"zone": 1}
-        assert owned(live, "ann") == [".status.zone"]
-
 
 class TestUpdates:
     def test_who_creates_owns_all_of_it(self) -> None:

@@ -19,6 +19,7 @@ from quartermaster.support.errors import HostError
 from quartermaster.support.tasks import TaskGroup
 
 _PROBED = (Kind.DISK, Kind.MULTIPATH, Kind.PARTITION)
+_NOISE = (Kind.LOOP, Kind.MEMORY, Kind.OPTICAL)  # a host may have dozens that nobody would call a disk
 _PROBES_AT_ONCE = 4
 
 
@@ -26,7 +27,7 @@ class Devices(Protocol):
     """Looks only; nothing here changes the host."""
 
     async def discover(self) -> tuple[Device, ...]:
-        """Every whole device, also those that must not be used: `judge` says why."""
+        """Every whole disk, also those that must not be used: `judge` says why."""
         ...
 
     async def inspect(self, path: str) -> Device | None:
@@ -69,7 +70,8 @@ class HostDevices:
             every = [read_device(self._roots, name, index) for name in names(self._roots)]
         else:
             every = [device_roots.read_stand_in(self._roots, root, name, index) for name in device_roots.names(root)]
-        return [device for device in every if device is not None]
+        found = [device for device in every if device is not None]
+        return [device for device in found if device.stand_in or device.kind not in _NOISE]
 
     def _read_one(self, path: str) -> Device | None:
         index = read_index(self._roots, self._mounts.table())

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from quartermaster.host.devices.model import Device, Kind
+from quartermaster.host.devices.model import PARTITION_TABLE, Device, Kind, Signature
 
 # Our own file systems are labelled with it, and volumes that are attached to this host are linked with it.
 LABEL_PREFIX = "qm-"
@@ -157,18 +157,20 @@ def _is_the_only_one(device: Device, surroundings: Surroundings) -> tuple[Reason
 def _is_blank(device: Device, _: Surroundings) -> tuple[Reason, str] | None:
     if device.unreadable:
         return Reason.UNREADABLE, f"cannot be read: {device.unreadable}"
-    for signature in device.signatures:
-        known = f"{signature.type}" + (f' named "{signature.label}"' if signature.label else "")
-        if signature.label.startswith(LABEL_PREFIX):
-            return Reason.OTHER_CLUSTER, f"holds data of another cluster ({known}, {signature.uuid})"
-        if signature.usage == "partition table":
-            return Reason.PARTITIONED, f"has a partition table ({signature.type})"
-        if signature.type in _MEMBERS:
-            return Reason.MEMBER, f"is {_MEMBERS[signature.type]}"
-        if signature.usage == "raid":
-            return Reason.MEMBER, f"is a member of a RAID or pool ({signature.type})"
-        return Reason.FOREIGN_DATA, f"holds data that is not ours ({known})"
-    return None
+    return _content(device.signatures[0]) if device.signatures else None
+
+
+def _content(signature: Signature) -> tuple[Reason, str]:
+    known = f"{signature.type}" + (f' named "{signature.label}"' if signature.label else "")
+    if signature.label.startswith(LABEL_PREFIX):
+        return Reason.OTHER_CLUSTER, f"holds data of another cluster ({known}, {signature.uuid})"
+    if signature.usage == PARTITION_TABLE:
+        return Reason.PARTITIONED, f"has a partition table ({signature.type})"
+    if signature.type in _MEMBERS:
+        return Reason.MEMBER, f"is {_MEMBERS[signature.type]}"
+    if signature.usage == "raid":
+        return Reason.MEMBER, f"is a member of a RAID or pool ({signature.type})"
+    return Reason.FOREIGN_DATA, f"holds data that is not ours ({known})"
 
 
 RULES: tuple[Rule, ...] = (

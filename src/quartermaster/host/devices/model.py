@@ -1,4 +1,7 @@
-"""A block device as this host sees it, and the names by which it is known for good: /dev/vdb may be another disk tomorrow."""
+"""A block device as this host sees it, and the names by which it is known for good.
+
+A path is not one of them: /dev/vdb may be another disk tomorrow.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ import msgspec
 
 _WWN_PREFIX = re.compile(r"^(wwn-|0x|naa\.|eui\.|nvme\.)+")
 _NAA_OF_MULTIPATH = re.compile(r"^3([0-9a-f]{16}|[0-9a-f]{32})$")
+
+
+PARTITION_TABLE = "partition table"  # the usage of such a signature
 
 
 class Kind(StrEnum):
@@ -55,10 +61,15 @@ class Device(msgspec.Struct, frozen=True):
     unreadable: str = ""  # why the signatures are not known
 
     @property
+    def hardware_identity(self) -> str:
+        """WWN, else serial number; empty for a disk that has neither (some virtual ones)."""
+        return self.wwn or self.serial
+
+    @property
     def identity(self) -> str:
         """WWN, else serial number, else the UUID of what is on it; empty where it has none of them."""
         uuid = next((signature.uuid for signature in self.signatures if signature.uuid), "")
-        return self.wwn or self.serial or uuid
+        return self.hardware_identity or uuid
 
 
 def named_by(device: Device, name: str) -> bool:

@@ -1,7 +1,7 @@
 """The disks of a virtual host.
 
-Loop devices have no serial number and are seen from every virtual host of a machine. A *device root* says which of them
-belong to one: a directory in which each link is a disk, with a file beside it for what the hardware would say of itself.
+Loop devices have no serial number and are seen from every virtual host of a machine. A *device root* says which of
+them belong to one: a directory in which each link is a disk, with a file beside it for what hardware says of itself.
 
     <root>/vdb        → /dev/loop7
     <root>/vdb.json   {"serial": "H1-0001", "model": "lab disk", "rotational": false}

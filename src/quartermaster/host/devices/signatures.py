@@ -1,7 +1,8 @@
 """What is on a device, asked of the device itself and not of a cache, twice where it matters.
 
-`probe` asks blkid, for the inventory. `everything_found` asks wipefs too, which also lists what is hidden behind something
-else (an old RAID member at the end of a disk with a file system): a device is blank only when neither finds anything.
+`probe` asks blkid, for the inventory. `everything_found` asks wipefs too, which also lists what is hidden behind
+something else (an old RAID member at the end of a disk with a file system): a device is blank only when neither finds
+anything. To both a disk that cannot be read looks blank, so it is read first.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from quartermaster.host.commands import Command, Commands
-from quartermaster.host.devices.model import Signature
-from quartermaster.support.errors import HostError
+from quartermaster.host.devices.model import PARTITION_TABLE, Signature
 
 PROBE_TIMEOUT_S = 10.0
+_TABLES = ("PMBR", "atari", "bsd", "dos", "gpt", "mac", "sgi", "solaris", "sun", "ultrix", "unixware")
 _FOUND, _NOTHING, _SEVERAL = 0, 2, 8
 
 
 async def probe(commands: Commands, path: str) -> tuple[Signature, ...]:
     """What blkid finds. HostError when it cannot tell: that is not the same as nothing."""
     verb = f"probe {path}"
+    await _read_first_block(commands, path)
     result = await commands.run(
         Command(
             ("blkid", "--probe", "--output", "export", path),
@@ -30,10 +32,13 @@ async def probe(commands: Commands, path: str) -> tuple[Signature, ...]:
     )
     if result.exit_code == _SEVERAL:
         return (Signature("several file systems at once", usage="other"),)
-    complaint = result.stderr.decode(errors="replace").strip()
-    if result.exit_code == _NOTHING and complaint:
-        raise HostError(f"cannot {verb}: {complaint}")
     return parse_export(result.text)
+
+
+async def _read_first_block(commands: Commands, path: str) -> None:
+    # Past the page cache: a disk that died after somebody read it must be noticed.
+    argv = ("dd", f"if={path}", "of=/dev/null", "bs=4096", "count=1", "iflag=direct", "status=none")
+    await commands.run(Command(argv, verb=f"read {path}", timeout_s=PROBE_TIMEOUT_S, changes=False))
 
 
 def parse_export(text: str) -> tuple[Signature, ...]:
@@ -44,7 +49,7 @@ def parse_export(text: str) -> tuple[Signature, ...]:
             Signature(values["TYPE"], values.get("USAGE", ""), values.get("UUID", ""), _plain(values.get("LABEL", "")))
         )
     if values.get("PTTYPE"):
-        found.append(Signature(values["PTTYPE"], "partition table", values.get("PTUUID", "")))
+        found.append(Signature(values["PTTYPE"], PARTITION_TABLE, values.get("PTUUID", "")))
     return tuple(found)
 
 
@@ -66,7 +71,8 @@ async def everything_found(commands: Commands, path: str) -> tuple[Signature, ..
 
 
 def _of_wipefs(entry: dict[str, Any]) -> Signature:
-    return Signature(entry["type"], uuid=entry.get("uuid") or "", label=entry.get("label") or "")
+    usage = PARTITION_TABLE if entry["type"] in _TABLES else ""
+    return Signature(entry["type"], usage, entry.get("uuid") or "", entry.get("label") or "")
 
 
 def _plain(text: str) -> str:

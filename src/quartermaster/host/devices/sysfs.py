@@ -1,7 +1,7 @@
 """Block devices as sysfs, the mount table and udev's links describe them, read live and without starting anything.
 
-Not by lsblk: it answers from udev's database, and one dead disk holds the answer for all. The roots can be moved, so that
-tests show hardware that is not there.
+Not by lsblk: it answers from udev's database, and one dead disk holds the answer for all. The roots can be moved, so
+that tests show hardware that is not there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quartermaster.host.mountinfo import Mount
 
 _SECTOR = 512  # sysfs counts in these, whatever the disk does
 _NETWORK = ("nbd", "rbd", "drbd", "etherd!", "dms", "scini")
-_MEMORY = ("ram", "zram", "pmem")
+_MEMORY = ("ram", "zram")
 _WWN_KINDS = ("naa.", "eui.", "nvme.", "uuid.")
 
 

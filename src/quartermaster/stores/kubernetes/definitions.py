@@ -1,12 +1,17 @@
-"""Puts the CustomResourceDefinitions of our own kinds where they are missing, and waits until they are served."""
+"""Puts the CustomResourceDefinitions of our own kinds where they are missing, and waits until they are served.
+
+A definition that is there and says something else may belong to a newer version, or somebody changed it on purpose: it
+is kept and named, and replaced only when asked for.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, Literal
 
 import msgspec
 
-from quartermaster.resources.codec import encode_document
+from quartermaster.resources.codec import Document, encode_document
 from quartermaster.resources.crd import crd_of, own_kinds
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.model import Object
@@ -14,6 +19,8 @@ from quartermaster.stores.kubernetes.paths import collection_path, query
 from quartermaster.stores.kubernetes.request import Request
 from quartermaster.stores.kubernetes.store import KubernetesStore
 from quartermaster.support.errors import AlreadyExistsError, DeadlineError, NotFoundError
+
+Verdict = Literal["created", "unchanged", "differs", "upgraded"]
 
 _PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _NOUN = "customresourcedefinition"
@@ -31,6 +38,8 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _Definition(msgspec.Struct, frozen=True):
+    metadata: dict[str, Any] = {}
+    spec: dict[str, Any] = {}
     status: _Status = _Status()
 
     @property
@@ -42,28 +51,52 @@ class _Definition(msgspec.Struct, frozen=True):
         return "; ".join(c.message for c in self.status.conditions or () if c.status == "False" and c.message)
 
 
-async def ensure_crds(store: KubernetesStore, *, timeout_s: float = 30.0) -> tuple[str, ...]:
-    """Create what is missing of our kinds' definitions; those that are there stay as they are.
+async def ensure_crds(store: KubernetesStore, *, upgrade: bool = False, timeout_s: float = 30.0) -> dict[str, Verdict]:
+    """Create what is missing of our kinds' definitions; one that differs is replaced with `upgrade`, else kept.
 
-    Returns the names of the created ones. When it returns, objects of every kind can be written.
+    Says of each what became of it. When it returns, objects of every kind can be written; what an upgrade changed may
+    take the server a moment more.
     """
-    kinds = own_kinds()
-    created = []
-    for kind in kinds:
+    verdicts: dict[str, Verdict] = {}
+    for kind in own_kinds():
         name = kind_of(kind).resource
-        if await _read(store, name) is None and await _create(store, kind, name):
-            created.append(name)
-    for kind in kinds:
+        verdicts[name] = await _ensure(store, crd_of(kind), name, upgrade=upgrade)
+    for kind in own_kinds():
         await _served(store, kind, timeout_s)
-    return tuple(created)
+    return verdicts
 
 
-async def _create(store: KubernetesStore, kind: type[Object], name: str) -> bool:
+async def _ensure(store: KubernetesStore, wanted: Document, name: str, *, upgrade: bool) -> Verdict:
+    found = await _read(store, name)
+    if found is None:
+        if await _create(store, wanted, name):
+            return "created"
+        found = await _read(store, name) or _Definition()  # somebody else was quicker
+    if _says_the_same(found.spec, wanted["spec"]):
+        return "unchanged"
+    if not upgrade:
+        return "differs"
+    version = {"resourceVersion": found.metadata.get("resourceVersion", "")}
+    labels = {**found.metadata.get("labels", {}), **wanted["metadata"]["labels"]}
+    metadata = {**found.metadata, **wanted["metadata"], "labels": labels, **version}
+    body = encode_document({**wanted, "metadata": metadata, "spec": {**found.spec, **wanted["spec"]}})
+    path = f"{_PATH}/{name}{query(fieldManager='quartermaster')}"
+    await store.transport.send(Request("PUT", path, "update", _NOUN, name=name, body=body, repeatable=True))
+    return "upgraded"
+
+
+def _says_the_same(found: Document, wanted: Document) -> bool:
+    """Whether the server would gain nothing by our definition: it adds some fields of its own to what it is given."""
+    return all(
+        found.get(part) == value if part != "names" else value.items() <= found.get(part, {}).items()
+        for part, value in wanted.items()
+    )
+
+
+async def _create(store: KubernetesStore, wanted: Document, name: str) -> bool:
     path = _PATH + query(fieldManager="quartermaster")
     try:
-        await store.transport.send(
-            Request("POST", path, "create", _NOUN, name=name, body=encode_document(crd_of(kind)))
-        )
+        await store.transport.send(Request("POST", path, "create", _NOUN, name=name, body=encode_document(wanted)))
     except AlreadyExistsError:
         return False
     return True

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 from msgspec import field
 
 from quartermaster.stores.kubernetes.connection import Connection, ExecPlugin, Material, User
@@ -278,6 +277,8 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(path: Path, content: bytes) -> _File:
+    import yaml  # slow to import, and most commands look only whether there is a file
+
     try:
         document = yaml.load(content, Loader=yaml.CSafeLoader)
         return msgspec.convert(_without_nulls(document or {}), _File)

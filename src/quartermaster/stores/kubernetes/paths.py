@@ -7,9 +7,8 @@ from urllib.parse import quote, urlencode
 
 from quartermaster.resources.kind import Kind, kind_of
 from quartermaster.resources.model import Object
+from quartermaster.resources.names import DEFAULT_NAMESPACE
 from quartermaster.support.errors import InvalidError, Problem
-
-DEFAULT_NAMESPACE = "default"
 
 
 def collection_path(kind: type[Object], namespace: str | None) -> str:

@@ -1,4 +1,9 @@
-"""Which proxy leads to the API server: the kubeconfig's, else that of the environment, as for kubectl."""
+"""Which proxy leads to the API server: the kubeconfig's, else that of the environment, as for kubectl.
+
+Only proxies that are spoken to in plain HTTP (`proxy-url: http://host:port`) are supported, with CONNECT; the way
+through them to the server is TLS from end to end. kubectl also takes https:// and socks5:// proxies: those are refused
+by name when the kubeconfig is read, never passed over.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ What differs from our own stores, and who makes up for it:
   either refused by the resourceVersion that it carries or has no effect.
 - `lease_held` is None: nobody but the holders judges a Lease here; see the engine's leader election.
 - Immutability, defaults and validation are those of the CRD that is installed.
+- A watch cannot know what an object was before it ceased to fit its type: there the caller lists again (watch.py).
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.resources.codec import Document, decode_document, encode, encode_document
-from quartermaster.resources.kind import find_version, kind_of
+from quartermaster.resources.kind import applied_class, kind_of
 from quartermaster.resources.model import Object
-from quartermaster.stores.base import Event, Fence, Page, Propagation
+from quartermaster.stores.base import Event, Fence, Page, Propagation, in_order
 from quartermaster.stores.kubernetes.connection import Connection, in_cluster_connection
 from quartermaster.stores.kubernetes.kubeconfig import connection_of, kubeconfig_paths, read_kubeconfig
 from quartermaster.stores.kubernetes.paths import collection_path, default_namespace, object_path, query
 from quartermaster.stores.kubernetes.request import APPLY, Request
 from quartermaster.stores.kubernetes.transport import PATIENCE_S, Transport
-from quartermaster.stores.kubernetes.watch import SILENCE_S, Watch, typed
+from quartermaster.stores.kubernetes.watch import SILENCE_S, Watch
+from quartermaster.stores.unreadable import last_seen, metadata_of, typed, typed_or_left_out
 from quartermaster.support.errors import ConflictError, ExpiredError, InvalidError, NotFoundError, Problem, StoreError
 
 T = TypeVar("T", bound=Object)
@@ -100,17 +102,7 @@ class KubernetesStore:
         return self.connection.namespace
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
-        info = kind_of(kind)
-        request = Request(
-            "GET",
-            object_path(kind, namespace, name),
-            "get",
-            info.singular,
-            default_namespace(info, namespace),
-            name,
-            repeatable=True,
-        )
-        return await self._object(kind, request)
+        return typed(kind, await self._read(kind, name, namespace))
 
     async def list(
         self,
@@ -127,19 +119,22 @@ class KubernetesStore:
         if limit:
             return await self._page(kind, namespace, selectors, limit, continues)
         items: list[T] = []
+        skipped = 0
         from_the_start = not continues
         while True:
             try:
                 page = await self._page(kind, namespace, selectors, _PAGE, continues)
             except ExpiredError:
-                if not items or not from_the_start:
+                if not continues or not from_the_start:
                     raise
                 # The list took so long that its moment is forgotten: one answer, however large, has no parts.
-                return await self._page(kind, namespace, selectors, 0, "")
+                page = await self._page(kind, namespace, selectors, 0, "")
+                items, skipped = [], 0
             items.extend(page.items)
+            skipped += page.skipped
             continues = page.continues
             if not continues:
-                return Page(tuple(items), page.revision)
+                return Page(in_order(items), page.revision, skipped=skipped)
 
     def watch(
         self, kind: type[T], namespace: str | None = None, *, since: str, labels: str = "", fields: str = ""
@@ -155,7 +150,7 @@ class KubernetesStore:
         """See `StreamsInitialState`: one stream in place of a list and a watch, where the server offers it."""
         return self._watch(kind, namespace, labels, fields).from_start()
 
-    async def create(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002
+    async def create(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002 - no fences here
         kind, info, meta = type(obj), kind_of(obj), obj.metadata
         namespace = default_namespace(info, meta.namespace)
         if meta.resource_version:  # the server would call that an error of its own
@@ -173,10 +168,10 @@ class KubernetesStore:
         )
         return await self._object(kind, request)
 
-    async def update(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002
+    async def update(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002 - no fences here
         return await self._replace(obj, "", dry_run)
 
-    async def update_status(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002
+    async def update_status(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002 - no fences here
         info = kind_of(obj)
         if not info.status_subresource:
             raise InvalidError(f"cannot write the status of {info.kind}: the kind has none")
@@ -189,10 +184,10 @@ class KubernetesStore:
         manager: str = "",
         force: bool = False,
         status: bool = False,
-        fence: Fence | None = None,  # noqa: ARG002
+        fence: Fence | None = None,  # noqa: ARG002 - no fences here
         dry_run: bool = False,
     ) -> Object:
-        kind = _class_of(document)
+        kind = applied_class(document)
         info = kind_of(kind)
         meta = document.get("metadata") or {}
         namespace, name = default_namespace(info, meta.get("namespace") or ""), meta.get("name") or ""
@@ -223,7 +218,7 @@ class KubernetesStore:
         uid: str = "",
         revision: str = "",
         propagation: Propagation = "Background",
-        fence: Fence | None = None,  # noqa: ARG002
+        fence: Fence | None = None,  # noqa: ARG002 - no fences here
         dry_run: bool = False,
     ) -> T:
         """The server answers with the object or with a mere Status, depending on kind: so the object is read first.
@@ -233,8 +228,9 @@ class KubernetesStore:
         info = kind_of(kind)
         namespace = default_namespace(info, namespace)
         for attempt in range(_DELETE_ATTEMPTS):
-            seen = await self.get(kind, name, namespace)
-            preconditions = {"uid": uid or seen.metadata.uid, **({"resourceVersion": revision} if revision else {})}
+            seen = await self._read(kind, name, namespace)
+            seen_uid = str(metadata_of(seen).get("uid", ""))
+            preconditions = {"uid": uid or seen_uid, **({"resourceVersion": revision} if revision else {})}
             # A DELETE with a body takes its options from there alone: a dryRun in the query would be passed over.
             dry = {"dryRun": ["All"]} if dry_run else {}
             body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions, **dry}
@@ -251,21 +247,38 @@ class KubernetesStore:
             try:
                 answer = _decoded(request, await self.transport.send(request))
             except NotFoundError:
-                if request.repeated:
-                    return seen
-                raise
-            except ConflictError:
-                if uid or revision or attempt == _DELETE_ATTEMPTS - 1:
+                if not request.repeated:
                     raise
-                continue  # another object took the name since it was read, and the caller means whichever has it
-            return seen if answer.get("kind") == "Status" else typed(kind, answer)
+                answer = seen
+            except ConflictError:
+                # An attempt whose answer was lost may have deleted it: whoever has the name now came afterwards.
+                if request.repeated and await self._uid(kind, name, namespace) != seen_uid:
+                    answer = seen
+                elif uid or revision or attempt == _DELETE_ATTEMPTS - 1:
+                    raise
+                else:
+                    continue  # another object took the name since it was read, and the caller means whichever has it
+            return last_seen(kind, seen if answer.get("kind") == "Status" else answer, namespace, name)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def lease_held(self, namespace: str, name: str) -> bool | None:  # noqa: ARG002
+    async def lease_held(self, namespace: str, name: str) -> bool | None:  # noqa: ARG002 - as every store has it
         return None
 
     async def close(self) -> None:
         await self.transport.close()
+
+    async def _read(self, kind: type[Object], name: str, namespace: str) -> Document:
+        info = kind_of(kind)
+        path, namespace = object_path(kind, namespace, name), default_namespace(info, namespace)
+        request = Request("GET", path, "get", info.singular, namespace, name, repeatable=True)
+        return _decoded(request, await self.transport.send(request))
+
+    async def _uid(self, kind: type[Object], name: str, namespace: str) -> str:
+        """Of what has that name now; "" if nothing has."""
+        try:
+            return str(metadata_of(await self._read(kind, name, namespace)).get("uid", ""))
+        except NotFoundError:
+            return ""
 
     async def _object(self, kind: type[T], request: Request) -> T:
         return typed(kind, _decoded(request, await self.transport.send(request)))
@@ -299,8 +312,9 @@ class KubernetesStore:
             found = _LIST_DECODER.decode(body)
         except msgspec.MsgspecError as error:
             raise _nonsense(request) from error
-        items = tuple(typed(kind, document) for document in found.items or ())
-        return Page(items, found.metadata.resource_version, found.metadata.continues)
+        documents = found.items or ()
+        items = tuple(obj for document in documents if (obj := typed_or_left_out(kind, document)) is not None)
+        return Page(items, found.metadata.resource_version, found.metadata.continues, len(documents) - len(items))
 
     def _watch(self, kind: type[T], namespace: str | None, labels: str, fields: str) -> Watch[T]:
         return Watch(self.transport, kind, namespace, labels=labels, fields=fields, silence_s=self._silence_s)
@@ -330,13 +344,3 @@ def _body(obj: Object, namespace: str) -> bytes:
 
 def _namespace_field(namespace: str) -> Document:
     return {"namespace": namespace} if namespace else {}
-
-
-def _class_of(document: Document) -> type[Object]:
-    found = find_version(document.get("apiVersion", ""), document.get("kind", ""))
-    if found is None:
-        problem = Problem(
-            "kind", f"{document.get('apiVersion')}/{document.get('kind')} is not known", "see `qm explain`"
-        )
-        raise InvalidError("cannot apply the document", [problem])
-    return found

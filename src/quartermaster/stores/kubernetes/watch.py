@@ -4,6 +4,10 @@ The API server sends one JSON document per line and ends each watch after some m
 says how far it is. So a connection that is silent for `silence_s` is taken for dead, and one that ends, for whatever
 reason, is made again after a growing pause. Only what a pause does not mend reaches the caller: 410 (list again),
 a refusal, and an answer that makes no sense over and over.
+
+An object that does not fit its type is left out. The server does not say what it was before: unless this watch itself
+has left it out already, the caller may know an earlier state of it, and has to list again. A watch that streams the
+initial state knows of all such objects, so there that happens once; after a list it happens at every change of one.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Generic, TypeVar
 import aiohttp
 import msgspec
 
-from quartermaster.resources.codec import Document, from_document
+from quartermaster.resources.codec import Document
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.model import Object
 from quartermaster.stores.base import Event, EventType
@@ -23,6 +27,7 @@ from quartermaster.stores.kubernetes.errors import Status, error_of
 from quartermaster.stores.kubernetes.paths import collection_path, query
 from quartermaster.stores.kubernetes.request import Request
 from quartermaster.stores.kubernetes.transport import InterruptedRequestError, NotSentError, Transport, UntrustedError
+from quartermaster.stores.unreadable import metadata_of, typed, warn
 from quartermaster.support import entropy
 from quartermaster.support.backoff import Backoff
 from quartermaster.support.errors import (
@@ -32,6 +37,7 @@ from quartermaster.support.errors import (
     RefusedError,
     StoreError,
     UnavailableError,
+    UnreadableError,
 )
 from quartermaster.support.log import logger
 
@@ -41,6 +47,7 @@ SILENCE_S = 90.0
 _BACKOFF = Backoff(first_s=0.05, factor=2.0, limit_s=10.0)
 _HEALTHY_AFTER_S = 20.0  # a connection that lived as long was no failure
 _NONSENSE_LIMIT = 5
+_LINE_LIMIT = 64 << 20  # an API server takes no object of more than a few MiB
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 _INTERRUPTIONS = (
@@ -64,26 +71,30 @@ _TYPES: dict[str, EventType] = {"ADDED": "ADDED", "MODIFIED": "MODIFIED", "DELET
 _DECODER = msgspec.json.Decoder(_Change)
 
 
-class _NonsenseError(Exception):
-    """A line that is no event."""
+class _NonsenseError(ValueError):
+    """A line that is no event, or has no end."""
 
 
 class Lines:
-    """Cuts what comes into lines of any length, without searching or copying anything twice."""
+    """Cuts what comes into lines, without searching or copying anything twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, limit: int = _LINE_LIMIT) -> None:
+        self._limit = limit
         self._begun: list[bytes] = []
+        self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that are complete now."""
+        """The lines that are complete now. A line beyond the limit is not waited for."""
         first, *rest = chunk.split(b"\n")
-        if not rest:
-            self._begun.append(first)
-            return []
         self._begun.append(first)
+        self._size += len(first)
+        if self._size > self._limit:
+            raise _NonsenseError(f"a line of more than {self._limit} bytes")
+        if not rest:
+            return []
         lines = [b"".join(self._begun), *rest]
         last = lines.pop()
-        self._begun = [last] if last else []
+        self._begun, self._size = [last] if last else [], len(last)
         return [line for line in lines if line]
 
 
@@ -109,6 +120,7 @@ class Watch(Generic[T]):
         self._revision = ""
         self._initial = False  # the state so far is being streamed, and cannot be resumed
         self._delivered = False
+        self._left_out: set[str] = set()  # the uids of objects that do not fit, and that the caller never saw
 
     def since(self, revision: str) -> AsyncGenerator[Event[T], None]:
         """Every change after `revision`."""
@@ -175,17 +187,35 @@ class Watch(Generic[T]):
             raise _NonsenseError from error
         type_ = _TYPES.get(change.type)
         if type_ is not None:
-            obj = typed(self._kind, change.object)
-            revision = obj.metadata.resource_version
-            if not self._initial:
-                self._revision = revision
-            self._delivered = True
-            return Event(type_, revision, obj)
+            return self._changed(type_, change.object)
         if change.type == "BOOKMARK":
             return self._bookmark(change.object.get("metadata", {}))
         if change.type == "ERROR":
             raise self._error(change.object)
         raise _NonsenseError
+
+    def _changed(self, type_: EventType, document: Document) -> Event[T] | None:
+        meta = metadata_of(document)
+        revision, uid = str(meta.get("resourceVersion", "")), str(meta.get("uid", ""))
+        obj = self._readable(type_, uid, document)
+        if not self._initial:
+            self._revision = revision
+        self._delivered = True
+        return Event(type_, revision, obj) if obj is not None else None
+
+    def _readable(self, type_: EventType, uid: str, document: Document) -> T | None:
+        known = uid in self._left_out
+        self._left_out.discard(uid)
+        try:
+            return typed(self._kind, document)
+        except UnreadableError as error:
+            if not known:
+                warn(error)
+                if type_ != "ADDED":
+                    raise ExpiredError(f"cannot watch {self._noun}: {error.message}", hint="list again") from error
+            if type_ != "DELETED":
+                self._left_out.add(uid)
+            return None
 
     def _bookmark(self, meta: Document) -> Event[T] | None:
         if self._initial and _INITIAL_EVENTS_END not in (meta.get("annotations") or {}):
@@ -205,17 +235,3 @@ class Watch(Generic[T]):
         status = msgspec.convert(document, Status, strict=False)
         error = error_of(Request("GET", self._path, "watch", self._noun), status.code or 500, status)
         return error if isinstance(error, (ExpiredError, UnavailableError)) else UnavailableError(str(error))
-
-
-def typed(kind: type[T], document: Document) -> T:
-    """A document of the server as an object of ours; one that does not fit is named."""
-    try:
-        return from_document(kind, document)
-    except msgspec.ValidationError as error:
-        meta = document.get("metadata") or {}
-        info = kind_of(kind)
-        name = f"{meta.get('namespace', '')}/{meta.get('name', '')}".strip("/")
-        raise StoreError(
-            f'cannot read {info.singular} "{name}": {error}',
-            hint="it was written with another version of its definition",
-        ) from error

@@ -64,7 +64,6 @@ def track_update(
     api_version: str,
     now: str,
     subresource: str = "",
-    status_subresource: bool = True,
 ) -> Document:
     """`new` with its owners: who changes or adds a field owns it alone, and nobody owns what is gone.
 
@@ -75,7 +74,7 @@ def track_update(
     owners = _owners_for_update(stored, new, subresource)
     if not owners and live is not None:
         return _with_entries(new, [])
-    ignored = _ignored(subresource, status_subresource)
+    ignored = _ignored(subresource)
     changed = compare(type_of(schema), live or _nothing(new), new, ignored)
     _take(owners, changed, owner_key(manager or _NO_MANAGER, UPDATE, api_version, subresource), now)
     return _with_entries(new, entries_of(owners))
@@ -91,7 +90,6 @@ def apply_document(
     force: bool,
     now: str,
     subresource: str = "",
-    status_subresource: bool = True,
 ) -> Document:
     """`applied` merged into `live`, with the owners. What the manager applied before, and neither it nor anybody else
     wants now, is gone. Fields that others own with another value are an ApplyConflictError, unless `force` takes them.
@@ -99,7 +97,7 @@ def apply_document(
     kind = type_of(schema)
     _require_applicable(kind, applied, manager)
     before = _without_entries(live) if live is not None else _nothing(applied)
-    ignored = _ignored(subresource, status_subresource)
+    ignored = _ignored(subresource)
     owners = owners_of(_entries(live))
     if not owners:
         found = compare(kind, _nothing(before), before, ignored)
@@ -123,15 +121,13 @@ def apply_document(
         unchanged = _equal(kind, before, merged)
         time = (previous or {}).get("time", "") if unchanged else now
         owners[key] = new_entry(key, api_version, ordered(owned), time)
-    result = _with_others_kept(before, merged, subresource, status_subresource)
+    result = _with_others_kept(before, merged, subresource)
     return _with_entries(result, _with_times_kept(kind, live, result, entries_of(owners)))
 
 
-def _ignored(subresource: str, status_subresource: bool) -> frozenset[str]:
+def _ignored(subresource: str) -> frozenset[str]:
     """Fields of the first level that a write does not reach, and that it therefore neither owns nor takes."""
-    if subresource:
-        return frozenset(("metadata", "spec"))
-    return frozenset(("status",)) if status_subresource else frozenset()
+    return frozenset(("metadata", "spec")) if subresource else frozenset(("status",))
 
 
 def _nothing(document: Document) -> Document:
@@ -211,16 +207,9 @@ def _outside(fields: FieldSet, ignored: frozenset[str]) -> FieldSet:
     return {step: node for step, node in fields.items() if step[2:] not in ignored}
 
 
-def _with_others_kept(before: Document, merged: Document, subresource: str, status_subresource: bool) -> Document:
+def _with_others_kept(before: Document, merged: Document, subresource: str) -> Document:
     """A write to the status changes nothing else, and one to the object does not change the status."""
-    if subresource:
-        result = dict(before)
-        source = merged
-    elif status_subresource:
-        result = dict(merged)
-        source = before
-    else:
-        return merged
+    result, source = (dict(before), merged) if subresource else (dict(merged), before)
     result.pop("status", None)
     if "status" in source:
         result["status"] = source["status"]

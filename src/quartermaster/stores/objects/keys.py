@@ -22,6 +22,12 @@ def object_key(kind: Kind, namespace: str, name: str) -> str:
     return f"{kind_prefix(kind)}{namespace or NONE}/{middle}{name}"
 
 
+def place_of(key: str) -> tuple[str, str]:
+    """Namespace and name of the object at a key."""
+    _, _, _, _, namespace, *_, name = key.split("/")
+    return "" if namespace == NONE else namespace, name
+
+
 def kind_prefix(kind: Kind) -> str:
     return f"/objects/{kind.group or 'core'}/{kind.plural}/"
 

@@ -34,14 +34,20 @@ class LeaseHolder:
         """What to write together with the Lease `document`; nothing for other kinds."""
         if not self.concerns(kind):
             return []
-        meta, spec = document["metadata"], document.get("spec", {})
+        meta, spec = document["metadata"], document.get("spec")
+        if not isinstance(spec, dict):  # stored like that by another program, and now being deleted
+            spec = {}
         key = held_key(kind, meta.get("namespace", ""), meta["name"])
         holder = spec.get("holderIdentity") or ""
         if not holder:
-            self._held.pop(key, None)
+            self.forget(key)
             return [Remove(key)]
         duration = spec.get("leaseDurationSeconds") or _DEFAULT_DURATION_S
         return [Put(key, _value(spec.get("leaseTransitions") or 0, holder), lease=await self._keep(key, duration))]
+
+    def forget(self, key: str) -> None:
+        """Nobody holds it any more, or what stood behind it has ended."""
+        self._held.pop(key, None)
 
     async def _keep(self, key: str, duration: int) -> int:
         lease, granted = self._held.get(key, (0, 0))

@@ -1,4 +1,7 @@
-"""Lists and watches over the key-value store: pages of one moment, selectors, and what a selector makes of a change."""
+"""Lists and watches over the key-value store: pages of one moment, selectors, and what a selector makes of a change.
+
+What does not fit its type (`stores.unreadable`) counts as something that no selector matches.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,20 @@ from typing import TypeVar
 
 import msgspec
 
-from quartermaster.resources.codec import Document, decode_document, from_document
-from quartermaster.resources.kind import kind_of
-from quartermaster.resources.model import Object
+from quartermaster.resources.codec import Document, decode_document
+from quartermaster.resources.kind import Kind, kind_of
+from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.selectors import FieldSelector, LabelSelector
-from quartermaster.stores.base import Event, Page
-from quartermaster.stores.kv.base import Change, KeyValue
-from quartermaster.stores.objects.keys import kind_range
-from quartermaster.support.errors import ExpiredError, InvalidError, Problem
+from quartermaster.stores.base import Event, Page, in_order
+from quartermaster.stores.kv.base import Change, Entry, KeyValue
+from quartermaster.stores.objects.keys import kind_range, place_of
+from quartermaster.stores.unreadable import metadata_of, typed_or_left_out, unreadable, warn
+from quartermaster.support.errors import ExpiredError, InvalidError, Problem, UnreadableError
 
 T = TypeVar("T", bound=Object)
 _CHUNK = 500
+# What a deletion looks at, and what it has to be for that.
+_DELETION_READS: dict[str, type] = {"finalizers": list, "generation": int, "uid": str, "deletionTimestamp": str}
 
 
 class _Continuation(msgspec.Struct, array_like=True):
@@ -34,9 +40,43 @@ class _Selection:
         self._fields = FieldSelector.parse(fields, kind_of(kind)) if fields else None
 
     def matches(self, document: Document) -> bool:
-        if self._labels is not None and not self._labels.matches(document["metadata"].get("labels", {})):
-            return False
+        if self._labels is not None:
+            labels = document["metadata"].get("labels")
+            if not self._labels.matches(labels if isinstance(labels, dict) else {}):
+                return False
         return self._fields is None or self._fields.matches(document)
+
+
+def stored_document(info: Kind, entry: Entry) -> Document:
+    """What is stored at a key, with its version; UnreadableError if that is no object at all."""
+    document = _decoded(info, entry.key, entry.value)
+    document["metadata"]["resourceVersion"] = str(entry.modified)
+    return document
+
+
+def mendable_document(info: Kind, entry: Entry) -> Document:
+    """The same for an apply, which may replace what does not fit its type but goes by the metadata."""
+    document = stored_document(info, entry)
+    try:
+        msgspec.convert(document["metadata"], ObjectMeta, strict=False)
+    except msgspec.ValidationError as error:
+        raise unreadable(info, *place_of(entry.key), f"{error} of the metadata") from error
+    return document
+
+
+def deletable_document(info: Kind, entry: Entry) -> Document:
+    """The same of whatever is stored: what is no object has no finalizers to wait for."""
+    namespace, name = place_of(entry.key)
+    try:
+        document = stored_document(info, entry)
+    except UnreadableError:
+        document = {"metadata": {"resourceVersion": str(entry.modified)}}
+    meta = document["metadata"]
+    for field, shape in _DELETION_READS.items():
+        if not isinstance(meta.get(field, shape()), shape):
+            del meta[field]
+    document["metadata"] = {"name": name, **({"namespace": namespace} if namespace else {}), **meta}
+    return document
 
 
 async def list_objects(
@@ -49,29 +89,40 @@ async def list_objects(
     limit: int,
     continues: str,
 ) -> Page[T]:
+    info = kind_of(kind)
     selection = _Selection(kind, labels, fields)
-    start, end = kind_range(kind_of(kind), namespace)
+    start, end = kind_range(info, namespace)
     revision = 0
     if continues:
         token = _read_continuation(continues)
         # NUL sorts before every character of a name: the smallest key after the last one shown.
         revision, start = token.revision, token.after + "\0"
     found: list[T] = []
-    last = ""
+    skipped, last = 0, ""
     while True:
-        part = await kv.range(start, end, limit=_CHUNK, revision=revision)
+        try:
+            part = await kv.range(start, end, limit=_CHUNK, revision=revision)
+        except ExpiredError:
+            if limit or continues or not revision:
+                raise
+            # The list took so long that its moment is forgotten: one answer, however large, has no parts.
+            found, skipped = [], 0
+            part = await kv.range(kind_range(info, namespace)[0], end)
         revision = part.revision
         for entry in part.entries:
-            document = decode_document(entry.value)
-            if not selection.matches(document):
+            document = _document_or_left_out(info, entry)
+            if document is not None and not selection.matches(document):
                 continue
             if limit and len(found) == limit:
-                return Page(tuple(found), str(revision), _write_continuation(revision, last))
-            document["metadata"]["resourceVersion"] = str(entry.modified)
-            found.append(from_document(kind, document))
+                return Page(tuple(found), str(revision), _write_continuation(revision, last), skipped)
+            obj = typed_or_left_out(kind, document) if document is not None else None
+            if obj is None:
+                skipped += 1
+            else:
+                found.append(obj)
             last = entry.key
         if not part.more:
-            return Page(tuple(found), str(revision))
+            return Page(tuple(found) if limit else in_order(found), str(revision), skipped=skipped)
         start = part.entries[-1].key + "\0"
 
 
@@ -91,22 +142,45 @@ async def watch_objects(
 
 
 def _event(kind: type[T], change: Change, selection: _Selection) -> Event[T] | None:
-    """As an API server reports it: an object that begins to match was ADDED, one that ceases to was DELETED."""
-    before = decode_document(change.previous) if change.previous is not None else None
-    after = decode_document(change.value) if change.value is not None else None
-    shown = after or before
-    if shown is None:
+    """As an API server reports it: an object that begins to match was ADDED, one that ceases to was DELETED.
+
+    What is deleted is shown as it was while it matched.
+    """
+    if change.value is None and change.previous is None:
         raise ExpiredError(f"cannot tell what was deleted at revision {change.revision}", hint="list again")
-    was = before is not None and selection.matches(before)
-    now = after is not None and selection.matches(after)
-    if not was and not now:
+    info, version = kind_of(kind), str(change.revision)
+    was = _matching(info, change, change.previous, selection)
+    now = _matching(info, change, change.value, selection)
+    obj = typed_or_left_out(kind, now) if now is not None else None
+    if obj is not None:
+        return Event("MODIFIED" if was is not None else "ADDED", version, obj)
+    last = typed_or_left_out(kind, was) if was is not None else None
+    return Event("DELETED", version, last) if last is not None else None
+
+
+def _matching(info: Kind, change: Change, value: bytes | None, selection: _Selection) -> Document | None:
+    if value is None:
         return None
-    version = str(change.revision)
-    shown["metadata"]["resourceVersion"] = version
-    obj = from_document(kind, shown)
-    if was and now:
-        return Event("MODIFIED", version, obj)
-    return Event("ADDED" if now else "DELETED", version, obj)
+    document = _document_or_left_out(info, Entry(change.key, value, change.created, change.revision))
+    return document if document is not None and selection.matches(document) else None
+
+
+def _document_or_left_out(info: Kind, entry: Entry) -> Document | None:
+    try:
+        return stored_document(info, entry)
+    except UnreadableError as error:
+        warn(error)
+        return None
+
+
+def _decoded(info: Kind, key: str, value: bytes) -> Document:
+    try:
+        document = decode_document(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise unreadable(info, *place_of(key), f"it is not JSON: {error}") from error
+    if not metadata_of(document):
+        raise unreadable(info, *place_of(key), "it is no object with metadata")
+    return document
 
 
 def _write_continuation(revision: int, after: str) -> str:

@@ -10,11 +10,10 @@ from typing import Any
 
 from quartermaster.resources.codec import Document
 from quartermaster.resources.kind import Kind
+from quartermaster.resources.references import FOREGROUND, ORPHAN
 from quartermaster.stores.base import Propagation
 from quartermaster.support.errors import ConflictError, InvalidError, Problem
 
-FOREGROUND = "foregroundDeletion"
-ORPHAN = "orphan"
 # Set by the store alone; whatever is sent is replaced by what is stored.
 _STORE_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _FINALIZER_OF: dict[Propagation, tuple[str, ...]] = {"Background": (), "Foreground": (FOREGROUND,), "Orphan": (ORPHAN,)}
@@ -105,7 +104,7 @@ def is_released(document: Document) -> bool:
 
 
 def check_uid(kind: Kind, stored: Document, uid: str) -> None:
-    have = stored["metadata"]["uid"]
+    have = stored["metadata"].get("uid", "")
     if uid and uid != have:
         raise ConflictError(
             f"cannot write {describe(kind, stored)}: it has the uid {have}, not {uid}",

@@ -11,9 +11,10 @@ from typing import NamedTuple, TypeVar, cast
 
 from quartermaster.resources import Lease
 from quartermaster.resources.admission import fill_defaults, validate, validate_update
-from quartermaster.resources.codec import Document, decode_document, encode_document, from_document, to_document
-from quartermaster.resources.kind import Kind, find_version, kind_of
+from quartermaster.resources.codec import Document, encode_document, to_document
+from quartermaster.resources.kind import Kind, applied_class, kind_of
 from quartermaster.resources.model import Object
+from quartermaster.resources.names import DEFAULT_NAMESPACE
 from quartermaster.resources.schema import full_schema_of
 from quartermaster.stores.base import Event, Fence, Page, Propagation
 from quartermaster.stores.kv.base import Compare, Entry, KeyValue, Operation, Outcome, Put, Remove
@@ -21,7 +22,14 @@ from quartermaster.stores.objects import rules
 from quartermaster.stores.objects.apply import apply_document, track_update
 from quartermaster.stores.objects.keys import held_key, object_key
 from quartermaster.stores.objects.leases import LeaseHolder, held_value
-from quartermaster.stores.objects.reading import list_objects, watch_objects
+from quartermaster.stores.objects.reading import (
+    deletable_document,
+    list_objects,
+    mendable_document,
+    stored_document,
+    watch_objects,
+)
+from quartermaster.stores.unreadable import last_seen, typed
 from quartermaster.support import clock, entropy
 from quartermaster.support.errors import (
     AlreadyExistsError,
@@ -33,14 +41,19 @@ from quartermaster.support.errors import (
 )
 
 T = TypeVar("T", bound=Object)
-DEFAULT_NAMESPACE = "default"
 _GENERATE_ATTEMPTS = 8
 _APPLY_ATTEMPTS = 16
 _GENERATED_NAME_LIMIT = 63 - 5
+_READ_AGAIN = "read it again and repeat the change"
 
 
 class _OvertakenError(ConflictError):
-    """Another writer came between our read and our write."""
+    """Another writer came between our read and our write.
+
+    `gone` says that what was read is there no more, and that an attempt of ours whose answer was lost may have been it.
+    """
+
+    gone = False
 
 
 class _Manner(NamedTuple):
@@ -65,8 +78,8 @@ class ObjectStore:
         return self.kv.url
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
-        entry = await self._entry(kind_of(kind), name, namespace)
-        return from_document(kind, _document(entry))
+        info = kind_of(kind)
+        return typed(kind, stored_document(info, await self._entry(info, name, namespace)))
 
     async def list(
         self,
@@ -107,7 +120,7 @@ class ObjectStore:
         info = kind_of(obj)
         sent = _with_namespace(info, to_document(obj))
         entry = await self._read_for_update(info, sent)
-        stored = _document(entry)
+        stored = stored_document(info, entry)
         new = rules.prepare_update(info, stored, fill_defaults(sent))
         new = track_update(
             full_schema_of(type(obj)),
@@ -125,7 +138,7 @@ class ObjectStore:
             raise InvalidError(f"cannot write the status of {info.kind}: the kind has none")
         sent = _with_namespace(info, to_document(obj))
         entry = await self._read_for_update(info, sent)
-        stored = _document(entry)
+        stored = stored_document(info, entry)
         new = track_update(
             full_schema_of(type(obj)),
             stored,
@@ -147,13 +160,13 @@ class ObjectStore:
         fence: Fence | None = None,
         dry_run: bool = False,
     ) -> Object:
-        cls = _class_of(document)
+        cls = applied_class(document)
         info = kind_of(cls)
         applied = _with_namespace(info, document)
         key = _key(info, applied)
         for _ in range(_APPLY_ATTEMPTS):
             entry = await self.kv.get(key)
-            stored = _document(entry) if entry else None
+            stored = mendable_document(info, entry) if entry else None
             _check_apply_preconditions(info, stored, applied, status=status)
             new = apply_document(
                 full_schema_of(cls),
@@ -192,21 +205,23 @@ class ObjectStore:
         info = kind_of(kind)
         for _ in range(_APPLY_ATTEMPTS):
             entry = await self._entry(info, name, namespace)
-            stored = _document(entry)
+            stored = deletable_document(info, entry)
             rules.check_uid(info, stored, uid)
             if revision and revision != str(entry.modified):
                 raise _changed(info, stored)
             marked = rules.prepare_delete(info, stored, propagation, now=clock.timestamp())
             try:
-                if marked is None:
-                    if not dry_run:
-                        await self._remove(info, entry, stored, fence)
-                    return from_document(kind, stored)
-                return cast(T, await self._replace(kind, entry, stored, marked, _Manner(fence, dry_run)))
-            except _OvertakenError:
+                if marked is not None:
+                    stored = await self._mark(info, entry, stored, marked, _Manner(fence, dry_run))
+                elif not dry_run:
+                    await self._remove(info, entry, stored, fence)
+                return last_seen(kind, stored, namespace, name)
+            except _OvertakenError as error:
+                # Whoever has the name now took it after the object that was to be deleted had gone.
+                if error.gone:
+                    return last_seen(kind, stored, namespace, name)
                 if revision:
                     raise
-                continue
         raise ConflictError(
             f"cannot delete {rules.named(info, namespace, name)}: it changes all the time", hint="try again"
         )
@@ -258,9 +273,7 @@ class ObjectStore:
             if await self.kv.get(key) is not None:
                 raise AlreadyExistsError(f"cannot create {rules.describe(info, new)}: it is there already")
             return _typed(cls, new, 0)
-        outcome = await self._transact(
-            info, [Compare(key, modified=0)], [Put(key, value), *await self._leases.operations(info, new)], manner.fence
-        )
+        outcome = await self._put(info, [Compare(key, modified=0)], Put(key, value), new, manner.fence)
         if not outcome.succeeded:
             have = outcome.current.get(key)
             # Sent twice after a broken connection: the uid in the value is ours alone, so the first one made it.
@@ -283,29 +296,53 @@ class ObjectStore:
         if rules.is_released(new):
             await self._remove(info, entry, new, manner.fence)
             return _typed(cls, new, entry.modified)
+        return _typed(cls, new, await self._overwrite(info, entry, new, manner.fence))
+
+    async def _mark(self, info: Kind, entry: Entry, stored: Document, marked: Document, manner: _Manner) -> Document:
+        """What is marked for deletion is not judged: an object that would be refused today can be deleted."""
+        _strip_version(stored)
+        _strip_version(marked)
+        if marked == stored or manner.dry_run:
+            revision = entry.modified
+        else:
+            revision = await self._overwrite(info, entry, marked, manner.fence)
+        return {**marked, "metadata": {**marked["metadata"], "resourceVersion": str(revision)}}
+
+    async def _overwrite(self, info: Kind, entry: Entry, new: Document, fence: Fence | None) -> int:
+        """Put `new` in the place of what was read; returns its revision."""
         value = encode_document(new)
-        outcome = await self._transact(
-            info,
-            [Compare(entry.key, modified=entry.modified)],
-            [Put(entry.key, value), *await self._leases.operations(info, new)],
-            manner.fence,
-        )
+        compares = [Compare(entry.key, modified=entry.modified)]
+        outcome = await self._put(info, compares, Put(entry.key, value), new, fence)
         if outcome.succeeded:
-            return _typed(cls, new, outcome.revision)
+            return outcome.revision
         have = outcome.current.get(entry.key)
         if outcome.repeated and have is not None and have.value == value:
-            return _typed(cls, new, have.modified)
-        raise _changed(info, new, _OvertakenError)
+            return have.modified
+        raise _overtaken(info, new, entry, outcome)
+
+    async def _put(
+        self, info: Kind, compares: Sequence[Compare], put: Put, new: Document, fence: Fence | None
+    ) -> Outcome:
+        """Write a document, and for a Lease what stands behind it."""
+        if not self._leases.concerns(info):
+            return await self._transact(info, compares, [put], fence)
+        try:
+            return await self._transact(info, compares, [put, *await self._leases.operations(info, new)], fence)
+        except NotFoundError:
+            # What the key behind it is attached to ended after it was kept alive: that is no verdict on the Lease.
+            self._leases.forget(_held_key(info, new))
+            return await self._transact(info, compares, [put, *await self._leases.operations(info, new)], fence)
 
     async def _remove(self, info: Kind, entry: Entry, stored: Document, fence: Fence | None) -> None:
         operations: list[Operation] = [Remove(entry.key)]
         if self._leases.concerns(info):
-            meta = stored["metadata"]
-            operations.append(Remove(held_key(info, meta.get("namespace", ""), meta["name"])))
+            operations.append(Remove(_held_key(info, stored)))
         outcome = await self._transact(info, [Compare(entry.key, modified=entry.modified)], operations, fence)
-        if outcome.succeeded or (outcome.repeated and outcome.current.get(entry.key) is None):
-            return
-        raise _changed(info, stored, _OvertakenError)
+        overtaken = None if outcome.succeeded else _overtaken(info, stored, entry, outcome)
+        if overtaken is not None and not overtaken.gone:
+            raise overtaken
+        if self._leases.concerns(info):
+            self._leases.forget(_held_key(info, stored))
 
     async def _transact(
         self, info: Kind, compares: Sequence[Compare], operations: Sequence[Operation], fence: Fence | None
@@ -323,30 +360,19 @@ class ObjectStore:
         return outcome
 
 
-def _class_of(document: Document) -> type[Object]:
-    cls = find_version(document.get("apiVersion", ""), document.get("kind", ""))
-    if cls is None:
-        named = f"{document.get('apiVersion')}/{document.get('kind')}"
-        problem = Problem("kind", f"{named} is not known", "`qm explain` lists the kinds")
-        raise InvalidError("cannot apply the document", [problem])
-    return cls
-
-
-def _document(entry: Entry) -> Document:
-    document = decode_document(entry.value)
-    document["metadata"]["resourceVersion"] = str(entry.modified)
-    return document
-
-
 def _typed(cls: type[Object], document: Document, revision: int) -> Object:
     if revision:
         document["metadata"]["resourceVersion"] = str(revision)
-    return from_document(cls, document)
+    return typed(cls, document)
 
 
 def _key(info: Kind, document: Document) -> str:
     meta = document["metadata"]
     return object_key(info, meta.get("namespace", ""), meta.get("name", ""))
+
+
+def _held_key(info: Kind, lease: Document) -> str:
+    return held_key(info, lease["metadata"].get("namespace", ""), lease["metadata"]["name"])
 
 
 def _with_namespace(info: Kind, document: Document) -> Document:
@@ -398,11 +424,19 @@ def _check_apply_preconditions(info: Kind, stored: Document | None, applied: Doc
         raise _changed(info, applied)
 
 
-def _changed(info: Kind, document: Document, error: type[ConflictError] = ConflictError) -> ConflictError:
-    return error(
-        f"cannot write {rules.describe(info, document)}: somebody else changed it in between",
-        hint="read it again and repeat the change",
-    )
+def _changed(info: Kind, document: Document) -> ConflictError:
+    return ConflictError(_changed_text(info, document), hint=_READ_AGAIN)
+
+
+def _overtaken(info: Kind, document: Document, entry: Entry, outcome: Outcome) -> _OvertakenError:
+    error = _OvertakenError(_changed_text(info, document), hint=_READ_AGAIN)
+    have = outcome.current.get(entry.key)
+    error.gone = outcome.repeated and (have is None or have.created != entry.created)
+    return error
+
+
+def _changed_text(info: Kind, document: Document) -> str:
+    return f"cannot write {rules.describe(info, document)}: somebody else changed it in between"
 
 
 def _require_valid(verb: str, info: Kind, document: Document, problems: Sequence[Problem]) -> None:

@@ -35,11 +35,11 @@ class Failure(msgspec.Struct, frozen=True):
 class Verdict(Enum):
     ELSEWHERE = "it was not done: ask another member"
     DOUBT = "it may have been done: ask another member, and tell the caller"
-    TOKEN = "the token is no longer good: authenticate again"  # noqa: S105
+    TOKEN = "the token is no longer good: authenticate again"  # noqa: S105 - a sentence, no secret
     FINAL = "no member will answer differently"
 
 
-NO_TOKEN = "the member gave no token in time"  # noqa: S105
+NO_TOKEN = "the member gave no token in time"  # noqa: S105 - as above
 _RETRIED = (
     (NO_TOKEN, Verdict.ELSEWHERE),
     ("failed to connect to all addresses", Verdict.ELSEWHERE),

@@ -62,7 +62,16 @@ class EtcdKeyValue:
         request = rpc.RangeRequest(key=self._encode(start), range_end=self._encode(end), revision=revision)
         while True:
             request.limit = min(CHUNK, limit - len(entries)) if limit else CHUNK
-            response, _ = await self._members.call(_RANGE, request, f"list {start}")
+            try:
+                response, _ = await self._members.call(_RANGE, request, f"list {start}")
+            except ExpiredError:
+                if revision or limit or not entries:
+                    raise
+                # Compacted while it was read in parts, and any moment will do: all of it in one response.
+                entries = []
+                whole = rpc.RangeRequest(key=self._encode(start), range_end=self._encode(end))
+                response, _ = await self._members.call(_RANGE, whole, f"list {start}")
+                request.revision = response.header.revision
             entries.extend(self._entry(found) for found in response.kvs)
             if not request.revision:
                 request.revision = response.header.revision

@@ -1,0 +1,80 @@
+"""What kind of host this is: for the inventory that agents report, and for `qm doctor`.
+
+All of it is about the namespaces that this process is in: an agent on a virtual host sees that host's name and
+addresses.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quartermaster.host import procfs
+from quartermaster.host.commands import Command, Commands
+from quartermaster.host.daemons.systemd import systemd_is_running
+from quartermaster.host.tools import registered
+
+_OS_RELEASE = Path("/etc/os-release")
+_VERB = "list the addresses of this host"
+
+
+class Facts(msgspec.Struct, frozen=True):
+    name: str
+    addresses: tuple[str, ...]  # that others can reach
+    boot: str  # changes with every start of the host
+    kernel: str
+    architecture: str
+    distribution: str
+    memory: int  # bytes
+    cores: int
+    root: bool
+    systemd: bool
+    tools: dict[str, str]  # where each known program is; empty for one that is missing
+
+
+async def gather_facts(commands: Commands) -> Facts:
+    uname = os.uname()
+    return Facts(
+        name=uname.nodename,
+        addresses=await addresses(commands),
+        boot=procfs.boot_id(),
+        kernel=uname.release,
+        architecture=uname.machine,
+        distribution=_distribution(),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        cores=len(os.sched_getaffinity(0)),
+        root=os.geteuid() == 0,
+        systemd=systemd_is_running(),
+        tools={tool.name: shutil.which(tool.name) or "" for tool in registered()},
+    )
+
+
+async def addresses(commands: Commands) -> tuple[str, ...]:
+    """Those of this host alone: not the loopback's, not link-local ones, nor such as are still being checked."""
+    result = await commands.run(Command(("ip", "-json", "address", "show", "up"), verb=_VERB, changes=False))
+    return parse_addresses(result.json(verb=_VERB))
+
+
+def parse_addresses(links: list[dict[str, Any]]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for link in links:
+        for address in link.get("addr_info", ()):
+            if address.get("scope") == "global" and not address.get("tentative") and not address.get("dadfailed"):
+                found[address["local"]] = None
+    return tuple(found)
+
+
+def parse_os_release(text: str) -> str:
+    values = dict(line.partition("=")[::2] for line in text.splitlines())
+    return values.get("PRETTY_NAME", values.get("ID", "")).strip("\"'")
+
+
+def _distribution() -> str:
+    try:
+        return parse_os_release(_OS_RELEASE.read_text(errors="replace"))
+    except OSError:
+        return ""

@@ -1,0 +1,41 @@
+"""Facts: what this host is, and what others say it is."""
+
+import os
+from pathlib import Path
+
+from quartermaster.host.commands import HostCommands
+from quartermaster.host.facts import gather_facts, parse_addresses, parse_os_release
+
+
+async def test_the_facts_of_this_host() -> None:
+    facts = await gather_facts(HostCommands())
+    assert facts.name == os.uname().nodename
+    assert facts.boot == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert facts.memory > 100 << 20
+    assert facts.cores >= 1
+    assert facts.tools["mount"].endswith("/mount")
+    assert "127.0.0.1" not in facts.addresses
+    assert facts.distribution
+
+
+def test_only_addresses_that_others_can_reach_count() -> None:
+    links = [
+        {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "scope": "host"}]},
+        {
+            "ifname": "eth0",
+            "addr_info": [
+                {"local": "10.77.0.1", "scope": "global"},
+                {"local": "fe80::1", "scope": "link"},
+                {"local": "fd00::1", "scope": "global", "tentative": True},
+                {"local": "fd00::2", "scope": "global"},
+            ],
+        },
+        {"ifname": "down"},
+    ]
+    assert parse_addresses(links) == ("10.77.0.1", "fd00::2")
+
+
+def test_the_distribution_is_read_as_people_know_it() -> None:
+    assert parse_os_release('ID=debian\nPRETTY_NAME="Debian GNU/Linux 12"\n') == "Debian GNU/Linux 12"
+    assert parse_os_release("ID=alpine\n") == "alpine"
+    assert parse_os_release("") == ""
