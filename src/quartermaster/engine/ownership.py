@@ -13,13 +13,12 @@ import msgspec
 
 from quartermaster.resources.kind import all_kinds, kind_of
 from quartermaster.resources.model import Key, Object, OwnerReference
+from quartermaster.resources.references import FOREGROUND, ORPHAN
 from quartermaster.stores.base import Page, Propagation, Store
 from quartermaster.stores.modify import modify
 from quartermaster.support.errors import ExpiredError, NotFoundError, UnreadableError
 
 T = TypeVar("T", bound=Object)
-FOREGROUND = "foregroundDeletion"
-ORPHAN = "orphan"
 PAGE_SIZE = 500
 
 

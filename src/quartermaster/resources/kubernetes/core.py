@@ -118,7 +118,7 @@ class LeaseSpec(Struct):
     ] = None
     acquire_time: Annotated[Time | None, declare("When the present holder took it.")] = None
     renew_time: Annotated[Time | None, declare("When it was last renewed.")] = None
-    lease_transitions: Annotated[int | None, declare("How often it changed hands: the epoch.", minimum=0)] = None
+    lease_transitions: Annotated[int | None, declare("The epoch: rises with each holder.", minimum=0)] = None
     strategy: str | None = None
     preferred_holder: str | None = None
 
