@@ -173,7 +173,11 @@ class StorageNodeStatus(Struct):
     short_names=("sn",),
     columns=(
         Column("Type", ".spec.type", description="The storage system"),
-        Column("Cluster", ".spec['ceph','glusterfs','local','nfs','torus'].cluster", description="The cluster to which it belongs"),
+        Column(
+            "Cluster",
+            ".spec['ceph','glusterfs','local','nfs','torus'].cluster",
+            description="The cluster to which it belongs",
+        ),
         Column("Host", ".status.host", description="The host that it is"),
         Column("State", ".status.state", description="Its state in one word"),
         Column("Capacity", ".status.capacity.total", wide=True, description="How much it stores"),
