@@ -37,7 +37,7 @@ COUNTING_WATCHERS: dict[str, type[Object]] = {CLIENTS[0]: ConfigMap, CLIENTS[1]:
 CACHES = CLIENTS[2:4]
 PROCESS_FAULTS = 8
 # What comes after the faults takes some 200 steps more.
-STEPS_WITH_FAULTS = 2_550
+STEPS_WITH_FAULTS = 1_275
 MEAN_FAULT_GAP_S = 4.0
 MEAN_ACTION_GAP_S = 5.0
 PATIENCE_S = 120.0

@@ -11,7 +11,7 @@ from .batch import Batch, Outcome
 
 SEEDS = 200
 DEEP_SEEDS = 10_000
-LEAST_STEPS = 2_500
+LEAST_STEPS = 1_250
 
 
 def check(outcomes: list[Outcome]) -> None:
