@@ -25,7 +25,7 @@ setup: environment packages ## virtual environment, Debian packages and the real
 demo: environment ## a guided tour on this machine
 	@$(RUN) tools.demo
 
-check: environment ## format, lint, types, imports and the fast tests; half a minute
+check: environment ## format, lint, types, imports and the fast tests; half a minute once types are cached
 	@$(RUN) tools.verify check
 
 test: environment packages ## everything: `check`, tests against real servers, quick benchmarks

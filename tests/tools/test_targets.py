@@ -19,7 +19,12 @@ NEEDS = re.compile(r'"(strace|mount|umount|unshare|losetup)"')
 
 def commands(target: str, *variables: str) -> str:
     done = subprocess.run(
-        ["make", "--dry-run", target, *variables], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+        ["make", "--no-print-directory", "--dry-run", target, *variables],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
     )
     return done.stdout
 
