@@ -14,6 +14,7 @@ from bench import cli, document, engine
 from bench.machine import this_machine
 from bench.report import bar_line
 from bench.running import BenchFailedError
+from quartermaster.support.errors import QuartermasterError
 
 BENCHMARKS = {"engine": engine.run, "cli": cli.run}
 BUSY = 1.0
@@ -29,7 +30,7 @@ def main() -> int:
     for name in names:
         try:
             failed += run(name, quick=arguments.quick)
-        except BenchFailedError as error:
+        except (BenchFailedError, QuartermasterError) as error:
             print(f"FAILED {name}: {error}", flush=True)
             failed.append(name)
     if failed:

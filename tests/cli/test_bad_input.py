@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from quartermaster.support import entropy
 from quartermaster.testing.servers import KubernetesAccess
-from tests.cli.conftest import SEED, Program, Result, node
+from tests.cli.conftest import SEED, Cli, Program, Result, node
 
 pytestmark = pytest.mark.slow  # a process each
 
@@ -238,3 +238,24 @@ def test_a_mistake_of_our_own_is_called_one_and_shows_its_traceback_on_request(q
     assert "this is a mistake in quartermaster: KeyError" in result.err
     assert "Traceback" not in result.err
     assert "Traceback" in qm("-v", "get", "sn").err
+
+
+@pytest.mark.parametrize(
+    "text", ["apiVersion:coreos.com/v1\nkind:StorageNode\n", "apiVersion:coreos.com/v1\nkind: StorageNode\n"]
+)
+def test_a_colon_without_a_space_is_pointed_out(cli: Cli, text: str) -> None:
+    result = cli("apply", "-f", "-", stdin=text)
+    assert result.code == 1
+    assert "put a space after the colon: apiVersion: coreos.com/v1" in result.err
+
+
+def test_a_kind_of_others_leads_to_the_list_of_kinds(cli: Cli) -> None:
+    result = cli("apply", "-f", "-", stdin="apiVersion: batch/v1\nkind: Job\nmetadata: {name: a}\n")
+    assert 'there is no kind "Job" (`qm explain` lists the kinds)' in result.err
+
+
+@pytest.mark.parametrize("verb", ["apply", "diff"])
+def test_a_file_without_its_option_is_understood(cli: Cli, verb: str) -> None:
+    result = cli(verb, "--store", "memory:", "x.yaml")
+    assert result.code == 2
+    assert f"files are given with -f: qm {verb} -f x.yaml" in result.err

@@ -165,3 +165,11 @@ def test_a_password_that_goes_unencrypted_is_told(cli: Cli, url: str, warned: bo
     result = cli("--store", url, "get", "sn")
     assert ("warning: the password goes to etcd unencrypted; etcds:// uses TLS" in result.err) is warned
     assert "hunter2" not in result.err
+
+
+@pytest.mark.parametrize("url", ["foo:bar", "sqlite:", "etcd", "/tmp/store.db"])
+def test_a_store_of_no_known_kind_is_not_saved(cli: Cli, url: str) -> None:
+    result = cli("context", "set", "bad", "--store", url)
+    assert result.code == 2
+    assert "its store is of no kind that is known" in result.err
+    assert "bad" not in cli("context").out

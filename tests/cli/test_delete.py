@@ -256,3 +256,32 @@ def test_what_cannot_be_read_is_mended_by_an_apply(one_unreadable: Cli, write: W
     result = one_unreadable("apply", "-f", write("mended.yaml", node("a", devices="[/dev/vdb]")), "--force-conflicts")
     assert (result.code, result.out) == (0, "storagenode.coreos.com/a configured\n")
     assert one_unreadable("get", "sn", "a").code == 0
+
+
+@pytest.mark.parametrize("options", [["--timeout", "2s"], ["--timeout=1m"], ["--timeout", "30"], ["--timeout", "1h30m"],
+                                     ["--wait=true"], ["--wait=false"], ["--wait"], ["--no-wait"]])  # fmt: skip
+def test_waiting_is_said_as_kubectl_says_it(three: Cli, options: list[str]) -> None:
+    assert three("delete", *options, "sn", "a").out == 'storagenode.coreos.com "a" deleted\n'
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("--timeout=2x", "is not a duration; for example 30, 2s or 1m"),
+        ("--timeout=", "is not a duration"),
+        ("--timeout=25h", "is more than a day"),
+        ("--wait=perhaps", '--wait takes true or false, not "perhaps"'),
+        ("--now", "there is no option --now"),
+        ("--grace-period=0", "objects here have no grace period"),
+    ],
+)
+def test_an_option_that_cannot_be_obeyed_is_explained(three: Cli, option: str, sentence: str) -> None:
+    result = three("delete", "sn", "a", option)
+    assert result.code == 2
+    assert sentence in result.err
+    assert three("get", "sn", "a").code == 0
+
+
+def test_one_object_is_one_object(cli: Cli, write: Write) -> None:
+    cli("apply", "-f", write("one.yaml", node("a")))
+    assert "cannot delete 1 object without asking" in cli("delete", "sn", "--all").err

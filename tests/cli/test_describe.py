@@ -74,5 +74,6 @@ def test_all_of_a_kind_are_described_one_after_the_other(cli: Cli, write: Write)
 
 
 def test_a_name_that_is_not_there_is_an_error(cli: Cli) -> None:
+    cli("apply", "-f", SEED)
     result = cli("describe", "sn", "nothing")
     assert (result.code, result.err) == (1, 'error: cannot find storagenode "default/nothing"\n')

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from quartermaster.cli.editing import editor_command
 from quartermaster.support.errors import UsageError
-from tests.cli.conftest import SEED, Cli
+from tests.cli.conftest import SEED, Cli, node
 
 Write = Callable[[str, str], Path]
 
@@ -134,3 +135,34 @@ def test_the_editor_is_an_argument_vector_and_kubectls_variable_comes_first() ->
 def test_one_object_is_edited_at_a_time(cli: Cli) -> None:
     assert cli("edit", "sn").code == 2
     assert cli("edit", "sn", "a", "b").code == 2
+
+
+def test_taking_the_last_finalizer_from_an_object_that_is_being_deleted_ends_it(
+    cli: Cli, editor: Callable[[str], Path], write: Write
+) -> None:
+    held = node("a").replace("  name: a\n", "  name: a\n  finalizers: [example.com/hold]\n")
+    cli("apply", "-f", write("held.yaml", held))
+    cli("delete", "sn", "a", "--no-wait")
+    editor("text = text.replace('  finalizers:\\n  - example.com/hold\\n', '')")
+    assert cli("edit", "sn", "a").out == "storagenode.coreos.com/a edited; it is deleted now\n"
+    assert cli("get", "sn", "a").code == 1
+
+
+@pytest.mark.parametrize("command", ["false", "/nowhere/editor"])
+def test_an_editor_that_changed_nothing_leaves_no_file(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    cli("apply", "-f", SEED)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("EDITOR", command)
+    result = cli("edit", "sn", "storage-node1")
+    assert result.code == 2
+    assert "is kept" not in result.err
+    assert list(tmp_path.glob("qm-edit-*")) == []
+
+
+def test_without_a_terminal_somebody_must_choose_the_editor(cli: Cli) -> None:
+    cli("apply", "-f", SEED)
+    result = cli("edit", "sn", "storage-node1")
+    assert result.code == 2
+    assert "there is no terminal, and no editor is chosen: set EDITOR" in result.err.replace("; ", ": ")

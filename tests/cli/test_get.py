@@ -109,6 +109,8 @@ def test_labels_and_headers_are_a_choice(nodes: Cli) -> None:
 
 
 def test_nothing_found_is_said_on_standard_error(cli: Cli) -> None:
+    cli("apply", "-f", SEED)
+    cli("delete", "-f", SEED)
     result = cli("get", "sn")
     assert (result.code, result.out) == (0, "")
     assert result.err == "No resources found in default namespace.\n"

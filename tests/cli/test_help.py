@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from quartermaster import __version__
 from quartermaster.cli.root import COMMANDS, root
 from tests.cli.conftest import Cli, Program, node
 
@@ -119,3 +120,10 @@ def test_commands_kinds_names_and_options_are_completed(qm: Program, home: Path)
 def test_completion_of_a_store_that_is_away_is_quick_and_silent(qm: Program) -> None:
     assert complete(qm, "qm --store etcd://127.0.0.1:1 get sn ") == []
     assert complete(qm, "qm --store nonsense get sn ") == []
+
+
+def test_the_version_is_an_option_too_and_the_package_runs(cli: Cli) -> None:
+    said = f"quartermaster {__version__}\n"
+    assert cli("--version").out == said
+    run = [sys.executable, "-m", "quartermaster", "--version"]
+    assert subprocess.run(run, capture_output=True, text=True, timeout=60, check=True).stdout == said

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from quartermaster import stores
 from quartermaster.support import entropy
+from quartermaster.support.errors import UnauthorizedError
 from quartermaster.testing.servers import EtcdAccess, KubernetesAccess, KubernetesServer
-from tests.cli.conftest import SEED, Program, node
+from tests.cli.conftest import SEED, Cli, Program, node
 
 Write = Callable[[str, str], Path]
 TITLE = "storagenode.coreos.com/storage-node1"
@@ -181,3 +183,37 @@ def test_a_watch_on_the_api_server_shows_changes(qm: Program, namespace: str, ru
     process = running("watch", "sn", "-o", "name")
     qm("apply", "-f", SEED)
     assert process.stdout.readline() == f"ADDED {TITLE}\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["get", "sn"],
+        ["describe", "sn"],
+        ["diff", "-f", SEED],
+        ["apply", "-f", SEED, "--dry-run"],
+        ["delete", "sn", "a", "--dry-run"],
+        ["edit", "sn", "a"],
+        ["version"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_reading_makes_no_embedded_file(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setenv("EDITOR", "true")
+    path = tmp_path / "store.db"
+    result = cli("--store", f"sqlite:{path}", *arguments)
+    assert f"note: sqlite:{path} does not exist yet" in result.err
+    assert "memory:" not in result.out + result.err
+    assert not path.exists()
+
+
+def test_a_store_that_refuses_is_not_said_to_be_silent(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise UnauthorizedError("cannot ask the store: the token is refused")
+
+    monkeypatch.setattr(stores, "open_store", refuse)
+    result = cli("--store", "kubernetes:lab", "version")
+    assert result.code == 1
+    assert result.lines[-1] == "Server:     refuses"

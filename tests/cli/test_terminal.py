@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -141,3 +142,53 @@ def test_reading_much_is_announced(monkeypatch: pytest.MonkeyPatch, write: Write
 def test_a_verbose_run_says_more_on_standard_error_only(cli: Cli) -> None:
     result = cli("-v", "get", "sn", "-o", "name")
     assert (result.code, result.out) == (0, "")
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_an_error_has_no_colours_where_nobody_wants_them(qm: Program, variable: str, value: str) -> None:
+    del qm.environment["NO_COLOR"]
+    qm.environment[variable] = value
+    code, seen = on_terminal(qm, "get", "sn", "nobody")
+    assert code == 1
+    assert "error: cannot find" in seen
+    assert "\x1b[" not in seen
+
+
+def test_an_error_on_a_terminal_is_red(qm: Program) -> None:
+    del qm.environment["NO_COLOR"]
+    assert "\x1b[31m\x1b[1merror:" in on_terminal(qm, "get", "sn", "nobody")[1]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_no_mistake_of_ours(qm: Program, unbuffered: str) -> None:
+    qm("apply", "-f", "-", stdin=node("a"))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*qm.command, "get", "sn"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT_S,
+            env={**qm.environment, "PYTHONUNBUFFERED": unbuffered},
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "error: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.slow
+def test_an_interrupted_delete_says_how_far_it_came(
+    qm: Program, write: Write, running: Callable[..., subprocess.Popen[str]]
+) -> None:
+    count = 400
+    qm("apply", "-f", write("many.yaml", "---\n".join(node(f"n{number:04}") for number in range(count))))
+    process = running("delete", "sn", "--all", "--yes")
+    assert process.stdout is not None
+    for _ in range(3):
+        process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    told = re.search(r"interrupted: (\d+) objects deleted, (\d+) objects remain", err)
+    assert told is not None
+    assert int(told[1]) + int(told[2]) == count
+    assert len(qm("get", "sn", "-o", "name").lines) in (int(told[2]), int(told[2]) - 1)

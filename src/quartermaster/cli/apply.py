@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from quartermaster.cli.options import file_option, store_options
+from quartermaster.cli.options import FileCommand, file_option, store_options
 from quartermaster.cli.session import MANAGER, Session
 
 EPILOG = """\b
@@ -17,7 +17,7 @@ Examples:
 """
 
 
-@click.command(short_help="Create or change objects from files.", epilog=EPILOG)
+@click.command(cls=FileCommand, short_help="Create or change objects from files.", epilog=EPILOG)
 @file_option(required=True)
 @click.option("--dry-run", is_flag=True, help="Say what would happen, and write nothing.")
 @click.option("--force-conflicts", is_flag=True, help="Take over fields that other managers own.")

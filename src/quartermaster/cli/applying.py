@@ -57,7 +57,7 @@ class _Ledger:
 
 
 async def apply(session: Session, manifests: Sequence[Manifest], plan: Plan) -> int:
-    async with session.store() as store:
+    async with session.store(reads_only=plan.dry_run) as store:
         given = place(manifests, session.namespace(store), given_namespace=session.given_namespace)
         session.name_store(store)
         ledger = _Ledger(given)

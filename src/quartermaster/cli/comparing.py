@@ -27,7 +27,7 @@ _NOISE_OF_NEW = ("uid", "creationTimestamp")
 async def compare(session: Session, manifests: Sequence[Manifest], *, manager: str, force: bool) -> int:
     """Print the differences; 1 if there are any, 2 if some could not be told."""
     different = failed = False
-    async with session.store() as store:
+    async with session.store(reads_only=True) as store:
         for given in place(manifests, session.namespace(store), given_namespace=session.given_namespace):
             before = await _read(store, given)
             try:

@@ -17,6 +17,7 @@ import msgspec
 from quartermaster.support.errors import InvalidError, NotFoundError, Problem, UsageError
 
 PREVIOUS = "-"
+SCHEMES = ("memory", "sqlite", "etcd", "etcds", "kubernetes")
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -92,6 +93,11 @@ def with_context(saved: Contexts, name: str, store: str | None, namespace: str |
     before = known.get(name)
     if before is None and not store:
         raise UsageError(f'cannot save the context "{name}": its store is missing', hint="say it with --store URL")
+    if store and not _is_known(store):
+        raise UsageError(
+            f'cannot save the context "{name}": its store is of no kind that is known',
+            hint="a store is sqlite:PATH, etcd://HOST:PORT, etcds://HOST:PORT, kubernetes:CONTEXT or memory:",
+        )
     known[name] = Context(
         name,
         _independent(store) if store else (before.store if before else ""),
@@ -115,6 +121,11 @@ def without_context(saved: Contexts, name: str) -> Contexts:
         previous="" if saved.previous == gone else saved.previous,
         contexts=tuple(context for context in saved.contexts if context.name != gone),
     )
+
+
+def _is_known(url: str) -> bool:
+    scheme, colon, rest = url.partition(":")
+    return bool(colon) and scheme in SCHEMES and (scheme != "sqlite" or bool(rest))
 
 
 def _independent(url: str) -> str:

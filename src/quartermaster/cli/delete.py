@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from quartermaster.cli.completing import complete_targets
-from quartermaster.cli.options import file_option, selector_options, store_options
+from quartermaster.cli.options import file_option, seconds_of, selector_options, store_options
 from quartermaster.cli.session import Session
 
 EPILOG = """\b
@@ -21,7 +21,33 @@ Examples:
 """
 
 
-@click.command(short_help="Delete objects, by name or by file.", epilog=EPILOG)
+# What kubectl has and nothing here could obey.
+_ELSEWHERE = {
+    "--force": "an object is deleted at once, unless a finalizer holds it",
+    "--grace-period": "objects here have no grace period",
+    "--now": "an object is deleted at once, unless a finalizer holds it",
+}
+
+
+class _Command(click.Command):
+    """Takes `--wait=true` and `--wait=false`, as kubectl does, and says why some of its options are not here."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_args(ctx, [self._translate(ctx, word) for word in args[:end]] + args[end:])
+
+    def _translate(self, ctx: click.Context, word: str) -> str:
+        option, equals, value = word.partition("=")
+        if option in _ELSEWHERE:
+            ctx.fail(f"there is no option {option}: {_ELSEWHERE[option]}; leave it out")
+        if option != "--wait" or not equals:
+            return word
+        if value not in ("true", "false"):
+            ctx.fail(f'--wait takes true or false, not "{value}"')
+        return "--wait" if value == "true" else "--no-wait"
+
+
+@click.command(cls=_Command, short_help="Delete objects, by name or by file.", epilog=EPILOG)
 @click.argument("words", metavar="[TYPE [NAME...] | TYPE/NAME...]", nargs=-1, shell_complete=complete_targets)
 @file_option(required=False)
 @selector_options
@@ -39,11 +65,11 @@ Examples:
 @click.option(
     "--timeout",
     "timeout_s",
-    metavar="SECONDS",
-    type=click.FloatRange(0, 86400),
-    default=60,
+    metavar="DURATION",
+    type=seconds_of,
+    default="60s",
     show_default=True,
-    help="How long to wait for each.",
+    help="How long to wait for each: 30, 2s, 1m.",
 )
 @click.option("--ignore-not-found", is_flag=True, help="It is no error when an object is not there.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")

@@ -81,7 +81,7 @@ class _Chosen(msgspec.Struct, frozen=True):
 async def delete(session: Session, plan: Plan) -> int:
     targets = _targets(plan)
     manifests = read_given(plan.files) if plan.files else []
-    async with session.store() as store:
+    async with session.store(reads_only=plan.dry_run) as store:
         namespace = session.namespace(store)
         if targets is None:
             given = place(manifests, namespace, given_namespace=session.given_namespace)
@@ -143,31 +143,40 @@ def _confirmed(chosen: Sequence[_Chosen], plan: Plan) -> bool:
     if plan.yes:
         return True
     if not sys.stdin.isatty():
-        raise UsageError(f"cannot delete {len(chosen)} objects without asking: there is no terminal", hint="say --yes")
-    return click.confirm(f"Delete {len(chosen)} objects?", err=True)
+        raise UsageError(f"cannot delete {_count(len(chosen))} without asking: there is no terminal", hint="say --yes")
+    return click.confirm(f"Delete {_count(len(chosen))}?", err=True)
+
+
+def _count(number: int) -> str:
+    return f"{number} object{'' if number == 1 else 's'}"
 
 
 async def _delete_all(store: Store, chosen: Sequence[_Chosen], plan: Plan) -> bool:
     """Whether something went wrong."""
     failed = False
-    deleted = False
+    done = 0
     held = []
     progress = Progress("deleted", len(chosen))
-    for one in chosen:
+    for position, one in enumerate(chosen):
         try:
             after = await _delete_one(store, one, plan)
+        except asyncio.CancelledError:
+            progress.clear()
+            if not plan.dry_run:
+                _account(done, len(chosen) - position)
+            raise
         except QuartermasterError as error:
             progress.clear()
             failures.say(failures.sentence(error))
             failed = True
             continue
         progress.step()
-        deleted = True
+        done += 1
         click.echo(f"{one.title} deleted{' (dry run)' if plan.dry_run else ''}")
         if after is not None and after.metadata.deletion_timestamp and after.metadata.finalizers:
             held.append((one, after))
     progress.clear()
-    if plan.dry_run or not deleted:
+    if plan.dry_run or not done:
         return failed
     await clean_up(store)
     if plan.wait:
@@ -178,6 +187,12 @@ async def _delete_all(store: Store, chosen: Sequence[_Chosen], plan: Plan) -> bo
                 failures.say(str(error))
                 failed = True
     return failed
+
+
+def _account(done: int, rest: int) -> None:
+    remain = "remains" if rest == 1 else "remain"
+    text = f"interrupted: {_count(done)} deleted, {_count(rest)} {remain}; the next of them is perhaps deleted"
+    click.echo(text, err=True)
 
 
 async def _delete_one(store: Store, one: _Chosen, plan: Plan) -> Object | None:

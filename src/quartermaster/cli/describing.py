@@ -38,7 +38,7 @@ async def describe(
     show_events: bool = True,
 ) -> int:
     targets = parse_targets(words)
-    async with session.store() as store:
+    async with session.store(reads_only=True) as store:
         namespace = None if all_namespaces else session.namespace(store)
         groups = await find_groups(store, targets, Query(namespace, labels, fields))
         first = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from quartermaster.cli.options import file_option, store_options
+from quartermaster.cli.options import FileCommand, file_option, store_options
 from quartermaster.cli.session import MANAGER, Session
 
 EPILOG = """\b
@@ -15,7 +15,7 @@ Examples:
 """
 
 
-@click.command(short_help="Show what an apply would change.", epilog=EPILOG)
+@click.command(cls=FileCommand, short_help="Show what an apply would change.", epilog=EPILOG)
 @file_option(required=True)
 @click.option("--force-conflicts", is_flag=True, help="As if fields that other managers own were taken over.")
 @click.option("--field-manager", metavar="NAME", default=MANAGER, show_default=True, help="Who would own the fields.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,10 @@ def edit(session: Session, words: Sequence[str]) -> None:
     targets = parse_targets(words)
     if len(targets.items) != 1 or len(targets.items[0].names) != 1:
         raise UsageError("cannot edit several objects at once", hint="name one: TYPE NAME")
+    if not _chosen_editor(os.environ)[1] and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "cannot edit: there is no terminal, and no editor is chosen", hint="set EDITOR, or use `qm apply -f FILE`"
+        )
     kind, name = targets.items[0].kind, targets.items[0].names[0]
     original = session.run(lambda: _read(session, kind, name))
     shown = as_document(original)
@@ -50,16 +55,25 @@ def edit(session: Session, words: Sequence[str]) -> None:
             return
         after = session.run(lambda: _write(session, original, changed))
     except QuartermasterError as error:
+        if path.read_text() == _INTRODUCTION + text:
+            path.unlink()  # nobody typed anything
+            raise
         meanwhile = "somebody else changed it meanwhile; " if isinstance(error, ConflictError) else ""
         click.echo(f"{meanwhile}your text is kept in {path}", err=True)
         raise
     path.unlink()
-    same = after.metadata.resource_version == original.metadata.resource_version
-    click.echo(f"{full_name(kind, name)} {'unchanged' if same else 'edited'}")
+    click.echo(f"{full_name(kind, name)} {_verdict(original, after)}")
+
+
+def _verdict(before: Object, after: Object) -> str:
+    if before.metadata.deletion_timestamp and before.metadata.finalizers and not after.metadata.finalizers:
+        return "edited; it is deleted now"
+    same = after.metadata.resource_version == before.metadata.resource_version
+    return "unchanged" if same else "edited"
 
 
 async def _read(session: Session, kind: type[Object], name: str) -> Object:
-    async with session.store() as store:
+    async with session.store(reads_only=True) as store:
         namespace = session.namespace(store) if kind_of(kind).namespaced else ""
         return await store.get(kind, name, namespace)
 
@@ -144,15 +158,19 @@ def _run_editor(path: Path) -> None:
 
 def editor_command(environment: Mapping[str, str]) -> list[str]:
     """An argument vector: no shell reads it."""
+    variable, text = _chosen_editor(environment)
+    try:
+        return shlex.split(text) or ["vi"]
+    except ValueError as error:
+        raise UsageError(f"cannot read {variable}: {error}", hint="mend the quotes in it") from error
+
+
+def _chosen_editor(environment: Mapping[str, str]) -> tuple[str, str]:
+    """The variable that chooses it, and what it says; nothing where none does."""
     for variable in ("KUBE_EDITOR", "VISUAL", "EDITOR"):
-        text = environment.get(variable, "").strip()
-        if not text:
-            continue
-        try:
-            return shlex.split(text)
-        except ValueError as error:
-            raise UsageError(f"cannot read {variable}: {error}", hint="mend the quotes in it") from error
-    return ["vi"]
+        if text := environment.get(variable, "").strip():
+            return variable, text
+    return "", ""
 
 
 def _with_problems(body: str, problems: Sequence[Problem]) -> str:

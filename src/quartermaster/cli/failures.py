@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
@@ -34,10 +35,19 @@ def report(error: BaseException) -> int:
     if isinstance(error, QuartermasterError):
         say(sentence(error))
         return exit_code(type(error))
-    if isinstance(error, OSError) and error.filename:
+    return _of_the_system(error) if isinstance(error, OSError) else _our_mistake(error)
+
+
+def _of_the_system(error: OSError) -> int:
+    if error.filename:
         say(f"cannot use {error.filename}: {error.strerror}")
         return FAILED
-    return _our_mistake(error)
+    if not _is_of_output(error):
+        return _our_mistake(error)
+    if isinstance(error, BrokenPipeError):
+        return 0  # who reads it has seen enough
+    say(f"cannot write the output: {error.strerror}")
+    return FAILED
 
 
 def exit_code(kind: type[QuartermasterError]) -> int:
@@ -60,7 +70,26 @@ def sentence(error: QuartermasterError) -> str:
 
 
 def say(text: str) -> None:
-    click.echo(click.style("error:", fg="red", bold=True) + f" {redact(text)}", err=True)
+    click.echo(click.style("error:", fg="red", bold=True) + f" {redact(text)}", err=True, color=colour())
+
+
+def colour() -> bool | None:
+    """False where nobody wants colours; None leaves it to whether there is a terminal.
+
+    Asked for here again and not only kept in click's context, which is gone when an error is reported.
+    """
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether printing failed. What waits to be printed is dropped then: the end of the program would try it again."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or place.tb_frame.f_code is not click.echo.__code__:
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def _our_mistake(error: BaseException) -> int:

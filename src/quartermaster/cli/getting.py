@@ -45,7 +45,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 async def get(session: Session, request: Request) -> int:
     output = parse_output(request.output)
     targets = parse_targets(request.words)
-    async with session.store() as store:
+    async with session.store(reads_only=not request.watching) as store:
         namespace = None if request.all_namespaces else session.namespace(store)
         query = Query(namespace, request.labels, request.fields)
         if request.watching:

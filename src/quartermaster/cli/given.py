@@ -47,8 +47,11 @@ def read_given(files: Sequence[str]) -> list[Manifest]:
         raise UsageError("cannot read standard input twice", hint="give -f - once")
     sources: list[str | IO[bytes]] = [sys.stdin.buffer if name == STDIN else name for name in files]
     announce_reading(files)
-    manifests = read_manifests(sources)
-    check_manifests(manifests)
+    try:
+        manifests = read_manifests(sources)
+        check_manifests(manifests)
+    except InvalidError as error:
+        raise InvalidError(error.message, [_with_hint(p) for p in error.problems], hint=error.hint) from error
     unnamed = [
         Problem(
             "metadata.name",
@@ -65,6 +68,13 @@ def read_given(files: Sequence[str]) -> list[Manifest]:
     if not manifests:
         raise UsageError("cannot find an object in what is given", hint="the files are empty")
     return manifests
+
+
+def _with_hint(problem: Problem) -> Problem:
+    """A kind that nobody knows and that resembles none: the list of them is the next thing to look at."""
+    return (
+        replace(problem, fix="`qm explain` lists the kinds") if problem.path == "kind" and not problem.fix else problem
+    )
 
 
 def place(manifests: Sequence[Manifest], namespace: str, *, given_namespace: str = "") -> list[Given]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from quartermaster.cli.session import Session
 
 T = TypeVar("T")
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_LONGEST_S = 86400.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 FORMS = ("wide", "yaml", "json", "name", "jsonpath=TEMPLATE")
 
@@ -35,6 +38,18 @@ def store_options(function: Callable[..., T]) -> Callable[..., T]:
     return wrapped
 
 
+def seconds_of(text: str) -> float:
+    """30, 2s, 1m or 1h30m, as the type of an option."""
+    match = _DURATION.fullmatch(text)
+    if not text or match is None:
+        raise click.BadParameter(f'"{text}" is not a duration; for example 30, 2s or 1m')
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    total = hours * 3600 + minutes * 60 + seconds
+    if total > _LONGEST_S:
+        raise click.BadParameter(f'"{text}" is more than a day')
+    return total
+
+
 def output_option(function: Command) -> Command:
     return output_option_of(FORMS)(function)
 
@@ -54,6 +69,19 @@ def selector_options(function: Command) -> Command:
     return click.option(
         "-l", "--selector", "labels", metavar="LABELS", default="", help='By label: "a=b,c in (d,e),!f".'
     )(function)
+
+
+class FileCommand(click.Command):
+    """A command whose files are given with -f; who leaves that out is told so."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, list(args))
+        except click.MissingParameter:
+            _, files, _ = self.make_parser(ctx).parse_args(list(args))
+            if not files or ctx.resilient_parsing:
+                raise
+            ctx.fail(f"files are given with -f: {ctx.command_path} -f {files[0]}")
 
 
 def file_option(*, required: bool) -> Callable[[Command], Command]:

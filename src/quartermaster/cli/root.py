@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from quartermaster import __version__
+
 COMMANDS: dict[str, str] = {
     "apply": "Create or change objects from files.",
     "get": "Show objects as a table, YAML, JSON or by JSON path.",
@@ -65,6 +67,15 @@ class LazyGroup(click.Group):
             ctx.fail(f'there is no command "{args[0]}"{hint}')
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # click would end with code 1, although who reads only the first lines does nothing wrong.
+            from quartermaster.cli.failures import report
+
+            return report(error)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
@@ -81,6 +92,7 @@ class LazyGroup(click.Group):
 @click.option("--store", metavar="URL", help="sqlite:PATH, etcd://HOST:PORT,…, kubernetes:CONTEXT or memory:")
 @click.option("-n", "--namespace", metavar="NAME", help='Namespace; the context\'s own, else "default".')
 @click.option("-v", "--verbose", count=True, help="More on standard error; twice for all of it.")
+@click.version_option(__version__, message="quartermaster %(version)s", help="Show the version of this program.")
 @click.pass_context
 def root(context: click.Context, store: str | None, namespace: str | None, verbose: int) -> None:
     """Quartermaster turns raw disks on many machines into volumes that applications mount.
@@ -90,10 +102,10 @@ def root(context: click.Context, store: str | None, namespace: str | None, verbo
       qm get storagenodes -o wide     see them
       qm describe storagestatus NAME  see how the cluster is, and why
     """
+    from quartermaster.cli.failures import colour
     from quartermaster.cli.session import Session
 
-    if os.environ.get("NO_COLOR"):
-        context.color = False
+    context.color = colour()
     context.obj = Session(store_url=store or "", namespace=namespace or "", verbosity=verbose)
 
 

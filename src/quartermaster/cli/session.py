@@ -9,11 +9,12 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from quartermaster.cli.contexts import Choice, choose
+from quartermaster.cli.contexts import Choice, choose, embedded_path
 
 if TYPE_CHECKING:
     from quartermaster.stores import Store
@@ -32,6 +33,7 @@ class Session:
         self.given_namespace = namespace
         self.verbosity = verbosity
         self.silent = silent  # while a shell completes, any word is in the way
+        self._absent = False
 
     def override(self, *, store_url: str | None, namespace: str | None, verbosity: int = 0) -> None:
         """`qm get -n NAME` means the same as `qm -n NAME get`."""
@@ -51,10 +53,15 @@ class Session:
         return self.given_namespace or self.choice.namespace or own or DEFAULT_NAMESPACE
 
     @asynccontextmanager
-    async def store(self, *, manager: str = MANAGER) -> AsyncIterator[Store]:
+    async def store(self, *, manager: str = MANAGER, reads_only: bool = False) -> AsyncIterator[Store]:
+        """The chosen store. One who only reads makes no embedded file: until there is one, it is as good as empty."""
         from quartermaster.stores import open_store
 
-        store = await open_store(self.choice.store, manager=manager, patience_s=PATIENCE_S)
+        url = self.choice.store
+        self._absent = reads_only and _is_absent(url)
+        if self._absent and not self.silent:
+            click.echo(f"note: {url} does not exist yet", err=True)
+        store = await open_store("memory:" if self._absent else url, manager=manager, patience_s=PATIENCE_S)
         if _sends_password_in_clear(store.url) and not self.silent:
             text = "warning: the password goes to etcd unencrypted; etcds:// uses TLS"
             click.echo(click.style(text, fg="yellow"), err=True)
@@ -63,9 +70,13 @@ class Session:
         finally:
             await store.close()
 
+    def url_of(self, store: Store) -> str:
+        """The store's own word, but for an empty one that stands for a file that is not there."""
+        return self.choice.store if self._absent else store.url
+
     def name_store(self, store: Store) -> None:
         """Said by every command that writes."""
-        click.echo(click.style(f"store: {store.url} ({self.choice.because})", dim=True), err=True)
+        click.echo(click.style(f"store: {self.url_of(store)} ({self.choice.because})", dim=True), err=True)
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a command's coroutine; Ctrl-C cancels it and lets it clean up."""
@@ -76,6 +87,21 @@ class Session:
 
             log.configure(verbosity=self.verbosity)
         return asyncio.run(work())
+
+
+def _is_absent(url: str) -> bool:
+    """Whether the URL names an embedded file that is not there and would be made; the rest is left to the store."""
+    scheme, _, rest = url.partition(":")
+    if scheme != "sqlite" or not rest:
+        return False
+    path = Path(rest).expanduser()
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return path.parent.is_dir() or path == embedded_path(os.environ)
+    except OSError:
+        pass
+    return False
 
 
 def _sends_password_in_clear(url: str) -> bool:

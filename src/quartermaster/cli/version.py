@@ -22,7 +22,7 @@ Examples:
 def command(session: Session, *, client: bool, output: str) -> None:
     """Show the version of this program and of the store.
 
-    The exit code is 1 when the store does not answer.
+    The exit code is 1 when the store does not answer, or refuses.
     """
     from quartermaster.cli.versions import show
 

@@ -10,7 +10,7 @@ import click
 from quartermaster import __version__
 from quartermaster.cli.output import json_text, parse_output, yaml_text
 from quartermaster.cli.session import Session
-from quartermaster.support.errors import QuartermasterError, UsageError
+from quartermaster.support.errors import ForbiddenError, QuartermasterError, UnauthorizedError, UsageError
 from quartermaster.support.redaction import redact
 
 if TYPE_CHECKING:
@@ -40,18 +40,20 @@ async def _ask(session: Session) -> tuple[dict[str, Any], str]:
     choice = session.choice
     facts: dict[str, Any] = {"url": redact(choice.store), "because": choice.because, "reachable": False}
     try:
-        async with session.store() as store:
-            facts["url"] = store.url
-            version = await _server_version(store)
+        async with session.store(reads_only=True) as store:
+            facts["url"] = session.url_of(store)
+            version = await _server_version(store, facts["url"])
             facts["reachable"] = True
             if version:
                 facts["version"] = version
+    except (UnauthorizedError, ForbiddenError) as error:
+        return {**facts, "refused": True}, str(error)
     except QuartermasterError as error:
         return facts, str(error)
     return facts, ""
 
 
-async def _server_version(store: Store) -> str:
+async def _server_version(store: Store, url: str) -> str:
     """The server's own word; a store that has no version is asked for something small, to see that it answers."""
     if not store.fences:
         import msgspec
@@ -65,7 +67,7 @@ async def _server_version(store: Store) -> str:
     from quartermaster.resources import Namespace
 
     await store.list(Namespace, limit=1)
-    if store.url.startswith("sqlite:"):
+    if url.startswith("sqlite:"):
         import sqlite3
 
         return f"SQLite {sqlite3.sqlite_version}"
@@ -76,6 +78,7 @@ def _print(facts: dict[str, Any]) -> None:
     click.echo(f"Client:     quartermaster {facts['client']}, Python {facts['python']}")
     if "store" in facts:
         store = facts["store"]
-        answers = store.get("version", "answers") if store["reachable"] else "does not answer"
+        silence = "refuses" if "refused" in store else "does not answer"
+        answers = store.get("version", "answers") if store["reachable"] else silence
         click.echo(f"Store:      {store['url']} ({store['because']})")
         click.echo(f"Server:     {answers}")

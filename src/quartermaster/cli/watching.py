@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import asyncio
+import os
+import select
+import stat
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -38,7 +43,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 async def show_changes(store: Store, targets: Targets, query: Query, style: Style) -> None:
-    """Print until interrupted."""
+    """Print until interrupted, or until nobody reads it."""
     check_query(targets, query)
     if len(targets.items) != 1 or len(targets.items[0].names) > 1:
         raise UsageError("cannot watch several kinds or several names at once", hint="watch one kind, or one object")
@@ -46,9 +51,42 @@ async def show_changes(store: Store, targets: Targets, query: Query, style: Styl
     if target.names:
         query = msgspec.structs.replace(query, fields=f"metadata.name={target.names[0]}")
     printer = _Printer(target.kind, query, style)
-    async with aclosing(changes(store, target.kind, query)) as batches:
-        async for batch in batches:
-            click.echo(printer.format(batch), nl=False)
+    try:
+        async with asyncio.timeout(None) as whole:
+            with _reader_of_output(whole):
+                async with aclosing(changes(store, target.kind, query)) as batches:
+                    async for batch in batches:
+                        click.echo(printer.format(batch), nl=False)
+    except TimeoutError:
+        if not whole.expired():
+            raise
+
+
+@contextmanager
+def _reader_of_output(scope: asyncio.Timeout) -> Iterator[None]:
+    """End the scope when whoever reads the pipe goes away: without a change, no write would ever tell."""
+    loop = asyncio.get_running_loop()
+    try:
+        descriptor = sys.stdout.fileno()
+        is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+    except (OSError, ValueError):
+        is_pipe = False  # something else took the place of standard output
+    if not is_pipe:
+        yield
+        return
+
+    def look() -> None:
+        poll = select.poll()
+        poll.register(descriptor, 0)  # errors and hang-ups are told without being asked for
+        if poll.poll(0):
+            scope.reschedule(loop.time())
+        loop.remove_reader(descriptor)
+
+    loop.add_reader(descriptor, look)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
 
 
 async def changes(store: Store, kind: type[Object], query: Query) -> AsyncGenerator[list[Change], None]:

@@ -23,6 +23,7 @@ from quartermaster.resources.yamltext import (
     TooDeepError,
     TooManyAliasesError,
     explain_broken_yaml,
+    explain_text,
     parse_yaml,
 )
 from quartermaster.support.errors import InvalidError, Problem, UsageError
@@ -168,7 +169,10 @@ def _parse_part(part: str, first_line: int, source: str) -> Iterator[Manifest]:
     for parsed in parse_yaml(part, first_line=first_line):
         if parsed.document is not None or parsed.problems:
             line = parsed.lines.tree.line
-            yield from _flatten(Manifest(parsed.document, source, line, parsed.lines, parsed.problems))
+            problems = parsed.problems
+            if isinstance(parsed.document, str) and (told := explain_text(part, first_line=first_line)) is not None:
+                problems = (*problems, told)
+            yield from _flatten(Manifest(parsed.document, source, line, parsed.lines, problems))
 
 
 def _parse_json(part: str, first_line: int) -> list[Any] | None:

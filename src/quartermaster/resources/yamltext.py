@@ -309,6 +309,15 @@ def explain_broken_yaml(text: str, error: yaml.YAMLError, *, first_line: int = 1
     return Problem("", f"is not YAML{column}: {what}", fix, line + first_line)
 
 
+def explain_text(text: str, *, first_line: int = 1) -> Problem | None:
+    """Why YAML took a whole document for one text: no colon in it has a space after it."""
+    for number, row in enumerate(text.splitlines()):
+        if match := _NO_SPACE.match(row):
+            fix = f"put a space after the colon: {match[2]}: {match[3]}"
+            return Problem("", "is one text and not a map of fields", fix, number + first_line)
+    return None
+
+
 def _unclosed(lines: list[str], last: int) -> int:
     """The last line up to here that opens more brackets than it closes."""
     for number in range(last, -1, -1):
