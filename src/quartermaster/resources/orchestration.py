@@ -92,6 +92,16 @@ class AssignmentSpec(Struct):
             max_length=63,
         ),
     ]
+    instance: Annotated[
+        str,
+        declare(
+            "Which of several services that the agent keeps on the host, such as one volume.",
+            immutable="always",
+            pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+            says='must be lower-case letters, digits and "-"',
+            max_length=63,
+        ),
+    ] = ""
     generation: Annotated[int, declare("Counts the changes of what is desired.", minimum=0)] = 0
     epoch: Annotated[int, declare("The epoch of the leader that wrote it; agents refuse a lower one.", minimum=0)] = 0
     desired: Annotated[dict[str, Any] | None, declare("The configuration that is to hold, as the agent knows it.")] = (
@@ -133,14 +143,14 @@ class AssignmentStatus(Struct):
     host="suffix",
 )
 class Assignment(Object):
-    """What one service agent is to do on one host; named <agent>.<host>."""
+    """What one service agent is to do on one host; named <agent>.<host>, or <agent>-<instance>.<host>."""
 
     spec: Annotated[AssignmentSpec, declare("What is to be done.")]
     status: Annotated[AssignmentStatus, declare("What the agent reports.")] = AssignmentStatus()
 
 
-def assignment_name(agent: str, host: str) -> str:
-    return f"{agent}.{host}"
+def assignment_name(agent: str, host: str, instance: str = "") -> str:
+    return f"{agent}-{instance}.{host}" if instance else f"{agent}.{host}"
 
 
 @rule(
@@ -148,17 +158,22 @@ def assignment_name(agent: str, host: str) -> str:
     cel={
         "": [
             Expression(
-                "self.metadata.name == self.spec.agent + '.' + self.spec.host",
-                "the name must be <spec.agent>.<spec.host>",
+                "self.metadata.name == self.spec.agent"
+                " + (has(self.spec.instance) && self.spec.instance != '' ? '-' + self.spec.instance : '')"
+                " + '.' + self.spec.host",
+                "the name must be <spec.agent>.<spec.host>, or <spec.agent>-<spec.instance>.<spec.host>",
             )
         ]
     },
 )
 def named_after_agent_and_host(document: dict[str, Any]) -> Iterator[Problem]:
-    wanted = assignment_name(document["spec"]["agent"], document["spec"]["host"])
+    spec = document["spec"]
+    wanted = assignment_name(spec["agent"], spec["host"], spec.get("instance", ""))
     name = document["metadata"].get("name")
     if name != wanted:
-        yield Problem("metadata.name", f'must be "{wanted}", is "{name}"', "<spec.agent>.<spec.host>")
+        yield Problem(
+            "metadata.name", f'must be "{wanted}", is "{name}"', "<agent>.<host> or <agent>-<instance>.<host>"
+        )
 
 
 @rule(

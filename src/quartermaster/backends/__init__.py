@@ -1,0 +1,1 @@
+"""Storage systems: the protocols they meet, and one folder for each."""

@@ -1,0 +1,173 @@
+"""What a storage system brings to Quartermaster, and the roles that it plays there.
+
+A backend is the "storage system specific layer": a pure `plan` over a cluster, the service agents that act on hosts,
+and a volume driver. It never reads a store and never knows who runs its daemons. `backends/local` is the shortest one
+and the example; `tests/backends/conformance` holds every backend to the same rules.
+
+Managers and agents have the names of the orchestration design: a manager decides on the leader, an agent acts on a
+host, and they meet only in Assignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from quartermaster.host import Host
+from quartermaster.planning.cluster import ClusterPlan, ClusterView, Desired
+from quartermaster.resources.kubernetes.volumes import PersistentVolume
+from quartermaster.resources.model import Object
+from quartermaster.resources.orchestration import Assignment
+from quartermaster.stores.base import Store
+
+ENTRY_POINTS = "quartermaster.backends"
+
+
+class RefreshKey(msgspec.Struct, frozen=True):
+    """A change that makes an orchestration necessary: objects of a kind, of which a field differs."""
+
+    kind: type[Object]
+    labels: str = ""
+    field: str = ""  # a path such as "spec"; "" is anything
+
+
+class RefreshEvent(msgspec.Struct, frozen=True):
+    """All that happened since the last orchestration, merged into one. Names are of Hosts, in order."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    unhealthy: tuple[str, ...] = ()
+    keys: tuple[RefreshKey, ...] = ()  # those that fired
+    full: bool = False  # a new leader, or the periodic sweep: look at everything
+    since: float = 0.0  # loop time of the first of them
+
+
+class ServiceManager(Protocol):
+    """Decides for one distributed service. Lives for one term of one leader."""
+
+    @property
+    def name(self) -> str: ...
+
+    def refresh_keys(self) -> Sequence[RefreshKey]:
+        """What, when changed, should trigger an orchestration."""
+        ...
+
+    async def handle_refresh(self, event: RefreshEvent) -> None:
+        """Bring the service nearer to what is desired. With nothing to do it writes nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class AgentContext:
+    """What an agent is given for one call."""
+
+    host: str  # the name of this host
+    namespace: str
+    machine: Host
+    directory: Path  # the agent's own files; they survive its restart
+    store: Store  # with the rights of this host only
+    assignment: Assignment | None  # None while initializing
+    report: Callable[[str], Awaitable[None]]  # says what is being done, while it is
+
+    @property
+    def desired(self) -> dict[str, Any]:
+        return (self.assignment.spec.desired if self.assignment is not None else None) or {}
+
+    @property
+    def instance(self) -> str:
+        return self.assignment.spec.instance if self.assignment is not None else ""
+
+
+class ServiceAgent(Protocol):
+    """Deploys one service on one host. Every call may be repeated, or cut off at any line and repeated."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def initialize(self, context: AgentContext) -> None:
+        """Called once at the start of the agent, before any assignment."""
+        ...
+
+    async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
+        """Make `context.desired` true here; the answer is reported. A second run changes nothing."""
+        ...
+
+    async def destroy_local_service(self, context: AgentContext) -> None:
+        """Stop the service here and release what it held. Nothing that might hold somebody's data is wiped."""
+        ...
+
+
+class VolumeRequest(msgspec.Struct, frozen=True):
+    """A claim, as far as a storage system needs to know it."""
+
+    name: str  # of the volume: pvc-<uid of the claim>
+    namespace: str
+    claim: str
+    size: int
+    parameters: Mapping[str, str] = {}
+    access_modes: tuple[str, ...] = ()
+    block: bool = False
+    host: str = ""  # where its first consumer is, if that is known
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where a volume is to be, recorded on the claim before anything is made."""
+
+    hosts: tuple[str, ...]
+    details: dict[str, Any] = {}
+    why: str = ""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why a volume cannot be made now, with the numbers."""
+
+    reason: str
+    message: str
+
+
+class Volume(msgspec.Struct, frozen=True):
+    """A volume that is to exist."""
+
+    name: str
+    size: int
+    placement: Placement
+    parameters: Mapping[str, str] = {}
+    block: bool = False
+
+
+class VolumeDriver(Protocol):
+    """How a storage system makes volumes. The decisions are pure; the work is an assignment to one of its agents."""
+
+    def place(self, request: VolumeRequest, view: ClusterView) -> Placement | Refusal: ...
+
+    def desired(self, volume: Volume) -> Desired:
+        """The assignment that makes the volume exist with its size; with `config=None` in place of it, be gone."""
+        ...
+
+    def source(self, volume: Volume, result: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a PersistentVolume's spec that is the storage system's: its source, nodeAffinity."""
+        ...
+
+    async def mount(self, machine: Host, volume: PersistentVolume, target: Path) -> Path:
+        """The volume on this host at `target`; the path to use, which is another one where nothing can be mounted."""
+        ...
+
+    async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> None: ...
+
+
+class Backend(Protocol):
+    """One storage system. Found by the entry point group `quartermaster.backends`, named nowhere else."""
+
+    @property
+    def type(self) -> str: ...
+
+    def plan(self, view: ClusterView) -> ClusterPlan: ...
+
+    def agents(self) -> Sequence[ServiceAgent]: ...
+
+    def volumes(self) -> VolumeDriver: ...

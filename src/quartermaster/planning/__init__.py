@@ -1,0 +1,1 @@
+"""Pure rules that backends share. Nothing here reads a store, a clock or a machine."""

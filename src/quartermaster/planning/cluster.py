@@ -1,0 +1,182 @@
+"""One storage cluster as the leader sees it at a moment, and what it decides to do about it.
+
+A view is gathered once per refresh; a backend's `plan` is a pure function from it to a plan; applying the plan is the
+generic layer's work. `qm plan` is the same function on a view with changed files, and applies nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from quartermaster.resources.orchestration import AssignmentStatus
+from quartermaster.resources.storage import Replication, StorageNode
+
+MAINTENANCE = "maintenance"
+DRAIN = "drain"
+
+
+class ClusterKey(msgspec.Struct, frozen=True, order=True):
+    """A cluster is (namespace, type, name)."""
+
+    namespace: str
+    type: str
+    name: str
+
+    @property
+    def status_name(self) -> str:
+        return f"{self.type}-{self.name}"
+
+    @property
+    def class_name(self) -> str:
+        """A StorageClass has no namespace, so its name carries it."""
+        return f"{self.namespace}-{self.type}-{self.name}"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether something holds, and why: a condition's reason and message."""
+
+    holds: bool
+    reason: str
+    message: str
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a StorageCluster says, with every default filled in."""
+
+    min_nodes: int | None = None  # None: the backend's own requirement
+    replication: Replication | None = None
+    heartbeat_s: float = 5.0
+    unhealthy_after_s: float = 30.0
+    move_data_after_s: float = 600.0
+    debounce_s: float = 5.0
+    default_class: bool = False
+    require_approval: bool = False
+    paused: bool = False
+    approved: str = ""  # the digest of the step that somebody approved
+
+
+class ChosenDevice(msgspec.Struct, frozen=True):
+    """A device that the node's declaration means, as its host reported it."""
+
+    path: str
+    id: str
+    size: int
+    rotational: bool = False
+    usable: bool = True
+    reason: str = ""  # why it is not
+    message: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What an agent said of one assignment, beside what was asked of it."""
+
+    agent: str
+    instance: str
+    generation: int
+    desired: dict[str, Any] | None
+    absent: bool
+    status: AssignmentStatus
+
+    @property
+    def current(self) -> bool:
+        """Whether the report is about what is asked now."""
+        return self.status.observed_generation == self.generation
+
+    @property
+    def done(self) -> bool:
+        return self.current and self.status.state == "succeeded"
+
+
+class NodeView(msgspec.Struct, frozen=True):
+    """A StorageNode and the host that it is."""
+
+    node: StorageNode
+    host: str  # "" while the selector does not match exactly one
+    zone: int = 1
+    addresses: tuple[str, ...] = ()
+    devices: tuple[ChosenDevice, ...] = ()
+    directories: tuple[str, ...] = ()
+    healthy: bool = True  # its heartbeat is fresh
+    lost: bool = False  # silent for so long that its data may move
+    leaving: str = ""  # "" stays; "drain": is being deleted or drained; "maintenance": its daemons may be stopped
+    wrong: Verdict | None = None  # why nothing can be planned for it; the rest of the cluster goes on
+    reports: tuple[Report, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+    def report(self, agent: str, instance: str = "") -> Report | None:
+        return next((one for one in self.reports if one.agent == agent and one.instance == instance), None)
+
+
+class VolumeView(msgspec.Struct, frozen=True):
+    """A volume that was handed out: its PersistentVolume's name, its size and where it is."""
+
+    name: str
+    size: int
+    hosts: tuple[str, ...]
+    details: dict[str, Any] = {}
+
+
+class ClusterView(msgspec.Struct, frozen=True):
+    key: ClusterKey
+    settings: Settings
+    nodes: tuple[NodeView, ...]  # by name
+    volumes: tuple[VolumeView, ...] = ()  # by name
+    online: bool = False  # as the status says now: to enter takes more than to stay
+    memory: dict[str, str] = {}  # what the last plan wanted remembered
+
+
+class Desired(msgspec.Struct, frozen=True):
+    """What one agent is to do on one host; becomes an Assignment."""
+
+    host: str
+    agent: str
+    config: dict[str, Any] | None  # None: the service is to be gone from the host
+    instance: str = ""  # which of several that the agent keeps on the host
+    deadline_s: float = 120.0
+
+
+class NodeOutcome(msgspec.Struct, frozen=True):
+    """What a node is found to be: a word for the table, a sentence for the person."""
+
+    state: str  # Pending, Deploying, Ready, Degraded, Draining, Removed, Failed, Maintenance
+    message: str = ""
+    total: int = 0
+    used: int = 0
+    in_use: Mapping[str, str] = {}  # device path → state, for the devices that serve
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One thing that is about to be done, for people. A destructive one may need an approval."""
+
+    what: str  # "configure local on host h1"
+    why: str
+    destructive: bool = False
+
+
+class VolumeClass(msgspec.Struct, frozen=True):
+    """What the cluster's StorageClass says."""
+
+    parameters: dict[str, str] = {}
+    wait_for_consumer: bool = False
+    expandable: bool = True
+
+
+class ClusterPlan(msgspec.Struct, frozen=True):
+    """What should be, and why. What is not in `assignments` and is the backend's own is left as it is."""
+
+    assignments: tuple[Desired, ...]
+    nodes: Mapping[str, NodeOutcome]  # by StorageNode name
+    ready: Verdict  # the full requirement: takes the cluster ONLINE
+    usable: Verdict  # what keeps it ONLINE
+    degraded: Verdict  # holds when something is missing although it is usable
+    removable: tuple[str, ...] = ()  # nodes that hold nothing any more: their finalizer may go
+    steps: tuple[Step, ...] = ()
+    volume_class: VolumeClass = VolumeClass()
+    details: dict[str, str] = {}  # for the backend's section of the StorageStatus
+    memory: dict[str, str] = {}  # intent that the next plan must know, written before the assignments are
