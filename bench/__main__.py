@@ -1,4 +1,4 @@
-"""python -m bench --bench engine|cli|all [--quick]"""
+"""python -m bench --bench engine|cli|cstor|orchestration|all [--quick]"""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import cli, document, engine
+from bench import cli, cstor, document, engine, orchestration
 from bench.machine import this_machine
 from bench.report import bar_line
 from bench.running import BenchFailedError
 from quartermaster.support.errors import QuartermasterError
 
-BENCHMARKS = {"engine": engine.run, "cli": cli.run}
+BENCHMARKS = {"engine": engine.run, "cli": cli.run, "cstor": cstor.run, "orchestration": orchestration.run}
 BUSY = 1.0
 
 

@@ -13,12 +13,13 @@ import yaml
 
 from quartermaster.resources.crd import crd_of, own_kinds
 from quartermaster.resources.kind import kind_of
+from tools.manifests import conformance_deployment, core_deployment
 from tools.reference import command_line
 from tools.reference_kinds import kinds
 from tools.reference_tables import error_page, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
-OWNED = ("deploy/crds", "docs/reference")
+OWNED = ("deploy/crds", "deploy/cstor", "docs/reference")
 
 Files = Mapping[str, str]
 Generator = Callable[[], Files]
@@ -40,7 +41,15 @@ def crds() -> Files:
     return files
 
 
-GENERATORS: tuple[Generator, ...] = (crds, command_line, kinds, metrics, error_page)
+GENERATORS: tuple[Generator, ...] = (
+    crds,
+    core_deployment,
+    conformance_deployment,
+    command_line,
+    kinds,
+    metrics,
+    error_page,
+)
 
 
 def generated() -> dict[str, str]:

@@ -30,8 +30,10 @@ def command_line() -> Mapping[str, str]:
             raise LookupError(f"the command {name} is not there")
         parts += _section(command, f"qm {name}", 2)
         if isinstance(command, click.Group):
-            for child, inner in command.commands.items():
-                parts += _section(inner, f"qm {name} {child}", 3)
+            for child in command.list_commands(context):
+                inner = command.get_command(context, child)
+                if inner is not None:
+                    parts += _section(inner, f"qm {name} {child}", 3)
     parts.append(f"## Exit codes\n\n```\n{_exit_codes()}\n```\n")
     return {PATH: "\n".join(parts)}
 

@@ -8,12 +8,12 @@ import time
 
 import msgspec
 
-from bench.jobs.loops import loop_name, run
 from bench.jobs.usage import JobReport, Reading, peak_rss_bytes, reading
 from bench.workload import create_nodes, with_status
 from quartermaster.engine import DONE, Controller, Request, Result, Runtime, Scope, generation_changed
 from quartermaster.resources import StorageNode
 from quartermaster.stores import open_store
+from quartermaster.support.loop import loop_name, run
 from quartermaster.support.tasks import TaskGroup
 
 

@@ -12,12 +12,12 @@ import time
 
 import msgspec
 
-from bench.jobs.loops import run
 from bench.jobs.writer import write_stamped
 from bench.workload import STAMP
 from quartermaster.engine import DONE, Controller, Request, Result, Runtime, Scope
 from quartermaster.resources import StorageNode
 from quartermaster.stores import open_store
+from quartermaster.support.loop import run
 from quartermaster.support.tasks import TaskGroup
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import kopf
 import msgspec
 
-from bench.jobs.loops import loop_name, run
 from bench.jobs.usage import JobReport, Reading, peak_rss_bytes, reading
 from bench.workload import status_document
+from quartermaster.support.loop import loop_name, run
 
 _IDLE_S = 0.001
 

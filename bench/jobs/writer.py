@@ -8,10 +8,10 @@ import time
 
 import msgspec
 
-from bench.jobs.loops import run
 from bench.workload import STAMP, node
 from quartermaster.stores import open_store
 from quartermaster.stores.base import Store
+from quartermaster.support.loop import run
 
 
 class WriterReport(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quartermaster.engine.collector import Collector, collect_once, collected_kinds
+from quartermaster.engine.collector import Collector, _Snapshot, collect_once, collected_kinds
 from quartermaster.engine.expiry import Expiry
 from quartermaster.engine.metrics import COLLECTED
 from quartermaster.engine.ownership import Cascade, Collected, item_of
@@ -20,6 +20,7 @@ from quartermaster.stores.base import Propagation
 from quartermaster.stores.kv.base import Put
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
+from quartermaster.support.errors import ConflictError
 from quartermaster.testing.simulation import simulated
 
 from .samples import Switches, config, memory_store, node, reference, serving, settled
@@ -202,6 +203,21 @@ async def test_orphaned_dependants_stay_and_have_no_owner(store: ObjectStore, co
         assert left.metadata.owner_references == ()
         await settle()
         assert await names(store) == ["dependant"]
+
+
+@simulated()
+async def test_an_owner_waits_for_a_dependant_that_the_cache_has_not_seen_yet() -> None:
+    store = memory_store()
+    owner = await store.create(node("owner"))
+    view = await _Snapshot.take(store, KINDS)
+    await store.create(config("dependant", owner, block=True))
+    await delete(store, "owner", "Foreground")
+    with pytest.raises(ConflictError, match="came just now"):
+        await Cascade(store, KINDS, view).settle(item_of(owner))
+    assert (await store.get(StorageNode, "owner", "default")).metadata.deletion_timestamp
+    await collect_once(store, KINDS)
+    assert await names(store) == []
+    assert (await store.list(StorageNode)).items == ()
 
 
 @simulated(seeds=range(1, 6))

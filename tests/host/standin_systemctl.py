@@ -4,9 +4,7 @@ It is copied into a directory of its own, in which units, loaded units, process 
 """
 
 import os
-import shlex
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -19,7 +17,7 @@ UNITS, LOADED, STATE = HOME / "units", HOME / "loaded", HOME / "state"
 def main(arguments: list[str]) -> int:
     if Path(sys.argv[0]).name == "journalctl":
         options = dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
-        log = STATE / f"{options['unit']}.log"
+        log = STATE / f"{options['_SYSTEMD_UNIT']}.log"
         lines = log.read_text().splitlines(keepends=True) if log.exists() else []
         sys.stdout.write("".join(lines[-int(options["lines"]) :]))
         return 0
@@ -93,6 +91,9 @@ def start(unit: str) -> int:
 
 
 def supervise(unit: str) -> None:
+    import shlex  # here: most calls only ask, and are many
+    import subprocess
+
     wanted = settings(unit)
     argv = [word.replace("$$", "$") for word in shlex.split(wanted["ExecStart"][0])]
     environment = dict(shlex.split(value)[0].split("=", 1) for value in wanted.get("Environment", []))

@@ -28,6 +28,8 @@ from quartermaster.host.fake import FakeCommands, FakeDaemons, FakeMachine
 from quartermaster.support.errors import DaemonError, InvalidError, ToolMissingError
 
 STANDIN = Path(__file__).with_name("standin_systemctl.py")
+# Set where these tests run under a real systemd (test_systemd_real.py), which no other machine is lent to them.
+REAL_SYSTEMD = os.environ.get("QM_TEST_REAL_SYSTEMD") == "1"
 SLEEP = Daemon("sleeper", ("sleep", "300"))
 
 
@@ -39,7 +41,8 @@ class Home:
         self._directory = directory
         self._machine = FakeMachine()
         self._machine.missing_tools.add("quartermaster-no-such-program")
-        if kind == "systemd":
+        self._real_systemd = kind == "systemd" and REAL_SYSTEMD
+        if kind == "systemd" and not self._real_systemd:
             self._install_standin()
 
     def runtime(self) -> DaemonRuntime:
@@ -47,6 +50,8 @@ class Home:
             commands = FakeCommands()
             commands.handle("printenv", handler=printenv)
             return FakeDaemons(self._machine, commands=commands)
+        if self._real_systemd:
+            return SystemdDaemons(HostCommands())
         if self.kind == "systemd":
             path = f"{self._directory}:{os.environ['PATH']}"
             return SystemdDaemons(HostCommands(search_path=path), directory=self._directory / "units")
@@ -59,6 +64,8 @@ class Home:
             os.kill(pid, signal.SIGKILL)
 
     def reboot_leaves_nothing(self) -> None:
+        if self._real_systemd:
+            forget_units()
         for pid_file in self._directory.glob("state/*.pid"):
             _kill(int(pid_file.read_text()))
         for record in self._directory.glob("records/*.json"):
@@ -71,6 +78,15 @@ class Home:
             file = self._directory / name
             file.write_text(f"#!{sys.executable} -IS\n{STANDIN.read_text()}")
             file.chmod(file.stat().st_mode | stat.S_IXUSR)
+
+
+def forget_units() -> None:
+    subprocess.run(["systemctl", "kill", "--signal=KILL", "quartermaster-*"], check=False)
+    subprocess.run(["systemctl", "stop", "quartermaster-*"], check=True)
+    for unit in Path("/run/systemd/system").glob("quartermaster-*"):
+        unit.unlink()
+    for verb in ("daemon-reload", "reset-failed"):
+        subprocess.run(["systemctl", verb], check=True)
 
 
 def printenv(command: Command) -> Result:

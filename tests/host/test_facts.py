@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from quartermaster.host.commands import HostCommands
-from quartermaster.host.facts import gather_facts, parse_addresses, parse_os_release
+from quartermaster.host.facts import addresses, gather_facts, parse_addresses, parse_os_release, routed_address
+from quartermaster.host.fake import FakeCommands
 
 
 async def test_the_facts_of_this_host() -> None:
@@ -39,3 +40,7 @@ def test_the_distribution_is_read_as_people_know_it() -> None:
     assert parse_os_release('ID=debian\nPRETTY_NAME="Debian GNU/Linux 12"\n') == "Debian GNU/Linux 12"
     assert parse_os_release("ID=alpine\n") == "alpine"
     assert parse_os_release("") == ""
+
+
+async def test_without_the_program_the_address_towards_others_is_found() -> None:
+    assert await addresses(FakeCommands()) == routed_address()

@@ -91,9 +91,17 @@ def test_bytes_are_written_with_the_largest_unit() -> None:
 @given(QUANTITIES)
 def test_the_canonical_form_has_the_same_value_and_is_final(text: str) -> None:
     amount = Amount.of(text)
-    assert Amount.of(str(amount)) == amount
-    assert str(Amount.of(str(amount))) == str(amount)
+    canonical = Amount.of(str(amount))
+    assert canonical == amount
+    assert canonical.family != amount.family or str(canonical) == str(amount)
+    assert str(Amount.of(str(canonical))) == str(canonical)
     assert "." not in str(amount)
+
+
+def test_bytes_that_no_binary_unit_holds_are_written_without_one_and_are_decimal_from_then_on() -> None:
+    """So it is on an API server: a plain number does not say that it was binary."""
+    assert str(Amount.of("28953.125Ki")) == "29648000"
+    assert str(Amount.of("29648000")) == "29648k"
 
 
 @given(QUANTITIES, QUANTITIES)

@@ -1,67 +1,11 @@
-"""Run the scenario: `python -m tests.simulation --seed 17 --trace` replays one seed and shows what happened.
+"""Run the scenario: `python -m tests.simulation --seed 17 --trace` replays one seed and shows what happened."""
 
-With `--first` and `--count` many seeds run, one line each: seed, steps, virtual seconds, and a digest of the trace
-that is equal whenever the same seed runs again.
-"""
-
-from __future__ import annotations
-
-import argparse
-import hashlib
-import json
 import sys
 
-from quartermaster.support import log
-from quartermaster.testing.simulation import Run, run
-from quartermaster.testing.simulation.loop import Record
-
-from .invariants import ViolationError
-from .scenario import Scenario, Tally
+from .commandline import main
+from .scenario import Scenario
 
 MAX_STEPS = 500_000
 
-
-def simulate(seed: int, trace: list[Record] | None = None) -> Run[Tally]:
-    return run(lambda: Scenario().run(), seed=seed, max_steps=MAX_STEPS, trace=trace)
-
-
-def digest(result: Run[Tally]) -> str:
-    trace = hashlib.sha256(repr(result.trace).encode()).hexdigest()[:16]
-    return f"{result.seed} {result.steps} {result.time_s:.6f} {result.fingerprint:016x} {trace}"
-
-
-def show(trace: list[Record]) -> None:
-    for time_s, process, *parts in trace:
-        print(f"{time_s:10.3f}  {process:10}", *parts)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("--seed", type=int, help="one seed only")
-    parser.add_argument("--trace", action="store_true", help="show what happened")
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=10)
-    arguments = parser.parse_args()
-    log.configure(verbosity=-1)
-    first, count = (arguments.seed, 1) if arguments.seed is not None else (arguments.first, arguments.count)
-    totals: dict[str, int] = {}
-    for seed in range(first, first + count):
-        trace: list[Record] = []
-        try:
-            result = simulate(seed, trace)
-        except Exception as error:
-            show(trace if arguments.trace else [])
-            name = error.invariant if isinstance(error, ViolationError) else type(error).__name__
-            print(json.dumps({"seed": seed, "violated": name, "detail": str(error)}), flush=True)
-            return 1
-        show(trace if arguments.trace else [])
-        print(digest(result))
-        for part in (result.value.faults, result.value.events):
-            for name, number in part.items():
-                totals[name] = totals.get(name, 0) + number
-    print(json.dumps({"totals": totals}))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("tests.simulation", lambda: Scenario().run(), max_steps=MAX_STEPS))

@@ -19,23 +19,33 @@ class Outcome(msgspec.Struct, frozen=True):
 
     digests: tuple[str, ...]
     last: dict[str, Any]
+    module: str = "tests.simulation"
 
     @property
     def passed(self) -> bool:
         return "totals" in self.last
 
     def explain(self) -> str:
-        return f"{self.last}\nreplay it: python -m tests.simulation --seed {self.last.get('seed')} --trace"
+        return f"{self.last}\nreplay it: python -m {self.module} --seed {self.last.get('seed')} --trace"
 
 
 class Batch:
     """Seeds `first` to `first + count - 1`, running."""
 
-    def __init__(self, first: int, count: int, *, hash_seed: int, source: Path | None = None) -> None:
+    def __init__(
+        self,
+        first: int,
+        count: int,
+        *,
+        hash_seed: int,
+        source: Path | None = None,
+        module: str = "tests.simulation",
+    ) -> None:
+        self._module = module
         environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
         if source is not None:
             environment["PYTHONPATH"] = str(source)
-        command = [sys.executable, "-m", "tests.simulation", "--first", str(first), "--count", str(count)]
+        command = [sys.executable, "-m", module, "--first", str(first), "--count", str(count)]
         self._process = subprocess.Popen(
             command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -50,4 +60,4 @@ class Batch:
         lines = output.splitlines()
         assert lines, errors
         assert lines[-1].startswith("{"), errors
-        return Outcome(tuple(lines[:-1]), json.loads(lines[-1]))
+        return Outcome(tuple(lines[:-1]), json.loads(lines[-1]), self._module)

@@ -26,6 +26,19 @@ CAUGHT_BY = {
 }
 
 
+def patched_source(patch: Path, directory: Path) -> None:
+    """A copy of the source in `directory`/src, with the mistake in it."""
+    shutil.copytree(ROOT / "src", directory / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    applied = subprocess.run(
+        ["git", "apply", str(patch)],
+        cwd=directory,
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert applied.returncode == 0, f"the patch no longer applies: {applied.stderr}"
+
+
 def test_every_mutant_has_its_patch() -> None:
     assert sorted(patch.stem for patch in MUTANTS.glob("*.patch")) == sorted(CAUGHT_BY)
 
@@ -34,15 +47,7 @@ def test_every_mutant_has_its_patch() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CAUGHT_BY)
 def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    applied = subprocess.run(
-        ["git", "apply", str(MUTANTS / f"{name}.patch")],
-        cwd=tmp_path,
-        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)},
-        capture_output=True,
-        text=True,
-    )
-    assert applied.returncode == 0, f"the patch no longer applies: {applied.stderr}"
+    patched_source(MUTANTS / f"{name}.patch", tmp_path)
     outcome = Batch(0, SEEDS, hash_seed=1, source=tmp_path / "src").wait(timeout_s=550)
     assert not outcome.passed, f"{name} was not noticed in {SEEDS} seeds"
     assert outcome.last["violated"] in CAUGHT_BY[name], outcome.explain()

@@ -149,3 +149,19 @@ async def test_nothing_can_be_started_in_a_group_that_has_ended() -> None:
         pass
     with pytest.raises(RuntimeError, match="its group has ended"):
         group.start(forever())
+
+
+async def test_a_task_that_is_started_while_the_group_is_being_cancelled_ends_too() -> None:
+    late: list[asyncio.Task[None]] = []
+
+    async def start_another(group: TaskGroup) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            late.append(group.start(asyncio.sleep(60)))
+
+    async with asyncio.timeout(5), TaskGroup() as group:
+        group.start(start_another(group))
+        await asyncio.sleep(0)
+        group.cancel()
+    assert late[0].cancelled()

@@ -20,7 +20,7 @@ import msgspec
 from quartermaster.host import Host
 from quartermaster.planning.cluster import ClusterPlan, ClusterView, Desired
 from quartermaster.resources.kubernetes.volumes import PersistentVolume
-from quartermaster.resources.model import Object
+from quartermaster.resources.model import Key, Object
 from quartermaster.resources.orchestration import Assignment
 from quartermaster.stores.base import Store
 
@@ -32,7 +32,15 @@ class RefreshKey(msgspec.Struct, frozen=True):
 
     kind: type[Object]
     labels: str = ""
+    fields: str = ""  # a field selector, as a store takes it
     field: str = ""  # a path such as "spec"; "" is anything
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """An object of a refresh key that came, went or changed."""
+
+    kind: type[Object]
+    key: Key
 
 
 class RefreshEvent(msgspec.Struct, frozen=True):
@@ -43,6 +51,7 @@ class RefreshEvent(msgspec.Struct, frozen=True):
     changed: tuple[str, ...] = ()
     unhealthy: tuple[str, ...] = ()
     keys: tuple[RefreshKey, ...] = ()  # those that fired
+    touched: tuple[Touched, ...] = ()  # the objects that made them fire, in order
     full: bool = False  # a new leader, or the periodic sweep: look at everything
     since: float = 0.0  # loop time of the first of them
 
@@ -57,8 +66,12 @@ class ServiceManager(Protocol):
         """What, when changed, should trigger an orchestration."""
         ...
 
-    async def handle_refresh(self, event: RefreshEvent) -> None:
-        """Bring the service nearer to what is desired. With nothing to do it writes nothing."""
+    async def handle_refresh(self, event: RefreshEvent) -> float | None:
+        """Bring the service nearer to what is desired. With nothing to do it writes nothing.
+
+        It does not wait for agents: their reports cause the next refresh. The answer, if there is one, is in how many
+        seconds to look again although nothing happened. An error is answered by the same event after a pause.
+        """
         ...
 
 
@@ -102,6 +115,14 @@ class ServiceAgent(Protocol):
         ...
 
 
+class KnowsFileSystems(Protocol):
+    """A service agent that puts file systems on devices: the inventory shows these as in use and not as foreign."""
+
+    def file_systems(self, desired: Mapping[str, Any]) -> Sequence[str]:
+        """The UUIDs of the file systems that belong to what is desired."""
+        ...
+
+
 class VolumeRequest(msgspec.Struct, frozen=True):
     """A claim, as far as a storage system needs to know it."""
 
@@ -112,7 +133,10 @@ class VolumeRequest(msgspec.Struct, frozen=True):
     parameters: Mapping[str, str] = {}
     access_modes: tuple[str, ...] = ()
     block: bool = False
-    host: str = ""  # where its first consumer is, if that is known
+    host: str = (
+        ""  # where its first consumer is, if that is known: a volume that can only be used on one host goes there
+    )
+    current: Placement | None = None  # of a volume that is to grow to `size`: it stays where it is, or is refused
 
 
 class Placement(msgspec.Struct, frozen=True):

@@ -70,6 +70,18 @@ def complete_contexts(_context: click.Context, _parameter: click.Parameter, inco
     return []
 
 
+def complete_claims(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [] if "/" in incomplete else _names(context, "persistentvolumeclaims", incomplete)
+
+
+def complete_statuses(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return _names(context, "storagestatuses", incomplete)
+
+
+def complete_nodes(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return _names(context, "storagenodes", incomplete)
+
+
 def kind_words() -> list[str]:
     from quartermaster.resources import all_kinds, kind_of
 

@@ -49,3 +49,28 @@ class Progress:
             self._shown = False
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+class Status:
+    """What a command waits for, from the second second on: one line on a terminal, elsewhere a line per new reason."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._from = clock.monotonic() + _AFTER_S
+        self._terminal = sys.stderr.isatty()
+        self._shown = ""
+
+    def __enter__(self) -> Status:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown and self._terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def show(self, why: str) -> None:
+        if why == self._shown or clock.monotonic() < self._from:
+            return
+        self._shown = why
+        sys.stderr.write(f"\r{self._what}: {why}\x1b[K" if self._terminal else f"{self._what}: {why}\n")
+        sys.stderr.flush()

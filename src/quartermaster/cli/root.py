@@ -9,13 +9,20 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from quartermaster import __version__
 
 COMMANDS: dict[str, str] = {
+    "up": "Bring up Quartermaster on this host.",
+    "down": "Stop what runs on this host; the data stay.",
+    "join": "Make this host one of a cluster.",
+    "leave": "Take this host out of its cluster.",
+    "token": "Make, list and revoke tokens with which hosts join.",
+    "agent": "Run the agent of this host.",
+    "operator": "Run the operator, which leads or waits to lead.",
     "apply": "Create or change objects from files.",
     "get": "Show objects as a table, YAML, JSON or by JSON path.",
     "describe": "Show one object in full, with its conditions and Events.",
@@ -25,6 +32,18 @@ COMMANDS: dict[str, str] = {
     "diff": "Show what an apply would change.",
     "explain": "Explain a kind and its fields.",
     "crd": "Print or install the CustomResourceDefinitions.",
+    "status": "Show how the storage clusters are, until they are ONLINE.",
+    "plan": "Show what the leader would do, and why.",
+    "pause": "Stop all action on storage clusters.",
+    "resume": "Let paused storage clusters go on.",
+    "approve": "Approve steps that destroy something.",
+    "node": "Take storage nodes out of service, or out of the cluster.",
+    "volume": "List volumes, and mount them on this host.",
+    "devices": "Show the disks of hosts, and why one cannot be used.",
+    "doctor": "Look for what is wrong with this host.",
+    "lab": "Run virtual hosts on this machine.",
+    "store": "Back up, restore or move all objects of a store.",
+    "cstor": "Run and check cStor clusters of OpenEBS.",
     "context": "Name stores, and choose the one that is used.",
     "version": "Show the version of this program and of the store.",
     "completion": "Print the shell completion for bash, zsh or fish.",
@@ -42,27 +61,30 @@ Which store is used, the first of these that is there:
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when the command is used."""
+    """A group that imports a command's module when the command is used. A group below it has a table of its own."""
+
+    table: ClassVar[dict[str, str]] = COMMANDS
+    modules: ClassVar[str] = "quartermaster.cli."
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.table:
             return None
-        command: click.Command = importlib.import_module(f"quartermaster.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"{self.modules}{cmd_name}").command
         command.name = cmd_name
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl(list(self.table.items()))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
+        if args and args[0] not in self.table and not ctx.resilient_parsing:
             import difflib
 
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            near = difflib.get_close_matches(args[0], self.table, n=1)
             hint = f'; did you mean "{near[0]}"?' if near else "; `qm --help` lists the commands"
             ctx.fail(f'there is no command "{args[0]}"{hint}')
         return super().resolve_command(ctx, args)
@@ -79,7 +101,7 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
-        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=text) for name, text in self.table.items() if name.startswith(incomplete)]
         # Past the group's own completion of commands, which imports every one of them.
         return found + click.Command.shell_complete(self, ctx, incomplete)
 

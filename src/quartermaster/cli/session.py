@@ -78,15 +78,20 @@ class Session:
         """Said by every command that writes."""
         click.echo(click.style(f"store: {self.url_of(store)} ({self.choice.because})", dim=True), err=True)
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a command's coroutine; Ctrl-C cancels it and lets it clean up."""
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, resident: bool = False) -> T:
+        """Run a command's coroutine; Ctrl-C cancels it and lets it clean up.
+
+        `resident` is for one that stays and serves many objects: it gets the loop that costs least per object.
+        """
         import asyncio
+
+        from quartermaster.support import loop
 
         if self.verbosity:
             from quartermaster.support import log
 
             log.configure(verbosity=self.verbosity)
-        return asyncio.run(work())
+        return loop.run(work()) if resident else asyncio.run(work())
 
 
 def _is_absent(url: str) -> bool:

@@ -78,6 +78,20 @@ COLLECTED = Metric(
     "What was cleaned up: deleted, orphaned, released (a finalizer), trimmed (a dangling owner), expired (an Event).",
 )
 
+HOOK_CALLS = Metric(
+    "quartermaster_hook_calls_total",
+    "counter",
+    ("hook", "outcome"),
+    "Calls of hooks: ok or error in the controller, the HTTP status in the service.",
+)
+HOOK_DURATION = Metric("quartermaster_hook_duration_seconds", "histogram", ("hook",), "How long a hook took.")
+HOOK_WRITES = Metric(
+    "quartermaster_hook_writes_total",
+    "counter",
+    ("hook", "action"),
+    "What the answers of hooks led to: create, update, patch, delete, and metadata or status of the watched object.",
+)
+
 METRICS: tuple[Metric, ...] = (
     QUEUE_DEPTH,
     QUEUE_LATENCY,
@@ -94,6 +108,9 @@ METRICS: tuple[Metric, ...] = (
     LEADER,
     EVENTS_DROPPED,
     COLLECTED,
+    HOOK_CALLS,
+    HOOK_DURATION,
+    HOOK_WRITES,
 )
 
 # From a tenth of a millisecond to the longest reconcile that the default timeout lets run.

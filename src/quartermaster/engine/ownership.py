@@ -16,7 +16,7 @@ from quartermaster.resources.model import Key, Object, OwnerReference
 from quartermaster.resources.references import FOREGROUND, ORPHAN
 from quartermaster.stores.base import Page, Propagation, Store
 from quartermaster.stores.modify import modify
-from quartermaster.support.errors import ExpiredError, NotFoundError, UnreadableError
+from quartermaster.support.errors import ConflictError, ExpiredError, NotFoundError, UnreadableError
 
 T = TypeVar("T", bound=Object)
 PAGE_SIZE = 500
@@ -175,22 +175,29 @@ class Cascade:
 
     async def _release_when_alone(self, obj: Object) -> None:
         uid = obj.metadata.uid
-        for dependant in self._view.dependants(uid):
-            if any(r.uid == uid and r.block_owner_deletion for r in dependant.metadata.owner_references):
-                return
+        if any(_blocks(dependant, uid) for dependant in self._view.dependants(uid)):
+            return  # its end brings us back
+        for dependant in await self._stored_dependants(obj, complete=False):
+            if _blocks(dependant, uid):
+                raise ConflictError(f"cannot release {item_of(obj)}: {item_of(dependant)} came just now")
         await self._release(obj, FOREGROUND)
 
     async def _orphan(self, obj: Object) -> None:
-        """Dependants are listed from the store: one that was overlooked would be deleted when its owner is gone."""
-        uid = obj.metadata.uid
+        """One that was overlooked would be deleted when its owner is gone, so none may be left out."""
+        for dependant in await self._stored_dependants(obj, complete=True):
+            await self._drop_references(dependant, [obj.metadata.uid])
+            self._done("orphaned")
+        await self._release(obj, ORPHAN)
+
+    async def _stored_dependants(self, obj: Object, *, complete: bool) -> list[Object]:
+        """From the store: the view may not have seen yet what was made a moment ago."""
+        found: list[Object] = []
         for cls in self._kinds.values():
             if obj.metadata.namespace and not kind_of(cls).namespaced:
                 continue
-            for dependant in await list_all(self._store, cls, obj.metadata.namespace or None, complete=True):
-                if uid in owner_uids(dependant):
-                    await self._drop_references(dependant, [uid])
-                    self._done("orphaned")
-        await self._release(obj, ORPHAN)
+            stored = await list_all(self._store, cls, obj.metadata.namespace or None, complete=complete)
+            found.extend(dependant for dependant in stored if obj.metadata.uid in owner_uids(dependant))
+        return found
 
     async def _release(self, obj: Object, finalizer: str) -> None:
         def without(current: Object) -> Object:
@@ -226,6 +233,10 @@ class Cascade:
     def _done(self, action: str) -> None:
         setattr(self.collected, action, getattr(self.collected, action) + 1)
         self._count(action)
+
+
+def _blocks(dependant: Object, uid: str) -> bool:
+    return any(r.uid == uid and r.block_owner_deletion for r in dependant.metadata.owner_references)
 
 
 async def list_all(store: Store, kind: type[T], namespace: str | None = None, *, complete: bool = False) -> list[T]:

@@ -99,6 +99,7 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []  # may hold entries that `_due` no longer confirms
         self._sequence = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._refused_ready = False
         self._refused_delayed = False
@@ -239,9 +240,11 @@ class WorkQueue(Generic[K]):
         if not heap:
             return
         if self._timer is not None:
-            if self._timer.when() <= heap[0][0]:
+            if self._timer_at <= heap[0][0]:
                 return
             self._timer.cancel()
+        # Kept here and not asked for: what uvloop returns for a time that has come already does not know it.
+        self._timer_at = heap[0][0]
         self._timer = self._loop.call_at(heap[0][0], self._fire, heap[0][0])
 
     def _fire(self, when: float) -> None:

@@ -7,6 +7,7 @@ nothing of stores and resources, so that the attach library can stand on it alon
 from quartermaster.host.commands import Command, Commands, HostCommands, Result, Retry, inside
 from quartermaster.host.daemons import Daemon, DaemonRuntime, DaemonState, DaemonStatus
 from quartermaster.host.devices import Device, Devices, HostDevices, Surroundings, Verdict, judge
+from quartermaster.host.directories import Directories, HostDirectories, Space
 from quartermaster.host.events import Change, Changes, DeviceEvents, HostEvents, wait_until
 from quartermaster.host.facts import Facts, gather_facts
 from quartermaster.host.formatting import FileSystem, Format, Formatting, HostFormatting
@@ -27,6 +28,7 @@ __all__ = [
     "Device",
     "DeviceEvents",
     "Devices",
+    "Directories",
     "Facts",
     "FileLocks",
     "FileSystem",
@@ -35,6 +37,7 @@ __all__ = [
     "Host",
     "HostCommands",
     "HostDevices",
+    "HostDirectories",
     "HostEvents",
     "HostFormatting",
     "HostMounts",
@@ -45,6 +48,7 @@ __all__ = [
     "Propagation",
     "Result",
     "Retry",
+    "Space",
     "Surroundings",
     "Tool",
     "Verdict",

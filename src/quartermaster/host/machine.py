@@ -9,6 +9,7 @@ import msgspec
 from quartermaster.host.commands import Commands, HostCommands
 from quartermaster.host.daemons import DaemonRuntime, choose_runtime
 from quartermaster.host.devices import Devices, HostDevices
+from quartermaster.host.directories import Directories, HostDirectories
 from quartermaster.host.events import DeviceEvents, HostEvents
 from quartermaster.host.formatting import Formatting, HostFormatting
 from quartermaster.host.locks import FileLocks, Locks
@@ -23,6 +24,7 @@ class Host(msgspec.Struct, frozen=True):
     formatting: Formatting
     daemons: DaemonRuntime
     locks: Locks
+    directories: Directories = msgspec.field(default_factory=lambda: HostDirectories(HostCommands()))
 
 
 def open_host(directory: Path, *, device_root: Path | None = None) -> Host:
@@ -38,4 +40,5 @@ def open_host(directory: Path, *, device_root: Path | None = None) -> Host:
         formatting=HostFormatting(commands, devices),
         daemons=choose_runtime(commands, directory / "daemons"),
         locks=FileLocks(directory / "locks"),
+        directories=HostDirectories(commands),
     )

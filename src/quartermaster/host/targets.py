@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,9 @@ def prepare_directory(target: str, *, protect: bool) -> None:
             hint="move them away, or choose another directory",
         )
     if protect:
-        path.chmod(0o000)
+        # One that was protected before (its mount went with a boot) is immutable, and refuses even the same mode.
+        if stat.S_IMODE(path.stat().st_mode) != 0:
+            path.chmod(0o000)
         _set_immutable(path, True)
 
 
@@ -51,11 +54,16 @@ def remove_target(target: str) -> None:
     if path.is_file() and path.stat().st_size == 0:
         path.unlink()
     elif path.is_dir():
-        _set_immutable(path, False)
+        unprotect(path)
         try:
             path.rmdir()
         except OSError as error:
             raise HostError(f"cannot remove {target}: {error.strerror}") from error
+
+
+def unprotect(path: Path) -> None:
+    """Undo `protect`, for whoever removes a target together with all that is around it."""
+    _set_immutable(path, False)
 
 
 def _set_immutable(path: Path, wanted: bool) -> None:

@@ -51,3 +51,6 @@ register(
     Tool("systemctl", "systemd", "runs daemons as units"),
     Tool("journalctl", "systemd", "shows the logs of units"),
 )
+
+# What every host needs; the rest is brought by backends and connectors.
+COMMON = registered()

@@ -11,11 +11,14 @@ from typing import Any
 
 import msgspec
 
+from quartermaster.resources.devices import Device
 from quartermaster.resources.orchestration import AssignmentStatus
 from quartermaster.resources.storage import Replication, StorageNode
 
+# Why a node is not to serve: its daemons may be stopped, its data are to move away, or are given up with its host.
 MAINTENANCE = "maintenance"
 DRAIN = "drain"
+ABANDON = "abandon"
 
 
 class ClusterKey(msgspec.Struct, frozen=True, order=True):
@@ -55,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True):
     default_class: bool = False
     require_approval: bool = False
     paused: bool = False
-    approved: str = ""  # the digest of the step that somebody approved
+    approved: str = ""  # the digests of the steps that somebody approved, with spaces between them
 
 
 class ChosenDevice(msgspec.Struct, frozen=True):
@@ -68,6 +71,9 @@ class ChosenDevice(msgspec.Struct, frozen=True):
     usable: bool = True
     reason: str = ""  # why it is not
     message: str = ""
+    serving: bool = False  # an assignment names it already: it is used, whatever its host says of its content
+    declared: str = ""  # the path by which the declaration named it, where it lists paths
+    consent: str = ""  # the serial number or WWN with which a person allowed to wipe what is on it
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -97,12 +103,16 @@ class NodeView(msgspec.Struct, frozen=True):
     host: str  # "" while the selector does not match exactly one
     zone: int = 1
     addresses: tuple[str, ...] = ()
+    labels: Mapping[str, str] = {}  # of the host
     devices: tuple[ChosenDevice, ...] = ()
+    present: tuple[Device, ...] = ()  # every device that its host reported, also those that are not meant
     directories: tuple[str, ...] = ()
     healthy: bool = True  # its heartbeat is fresh
     lost: bool = False  # silent for so long that its data may move
-    leaving: str = ""  # "" stays; "drain": is being deleted or drained; "maintenance": its daemons may be stopped
+    leaving: str = ""  # "" stays; else DRAIN (also when it is being deleted), MAINTENANCE or ABANDON
+    held: Verdict | None = None  # why it may not leave although somebody wants it to
     wrong: Verdict | None = None  # why nothing can be planned for it; the rest of the cluster goes on
+    complaints: tuple[Verdict, ...] = ()  # what else is wrong with its declaration; what is right of it is served
     reports: tuple[Report, ...] = ()
 
     @property
@@ -132,19 +142,25 @@ class ClusterView(msgspec.Struct, frozen=True):
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """What one agent is to do on one host; becomes an Assignment."""
+    """What one agent is to do on one host; becomes an Assignment.
+
+    A `config` names devices as `{"devices": [{"id": …, "path": …, "declared": …}, …]}`: these are then `serving` in
+    the next view, wherever the kernel puts them.
+    """
 
     host: str
     agent: str
     config: dict[str, Any] | None  # None: the service is to be gone from the host
     instance: str = ""  # which of several that the agent keeps on the host
     deadline_s: float = 120.0
+    why: str = ""  # for people
+    destroys: str = ""  # what is lost by it; where that is set, it may need an approval
 
 
 class NodeOutcome(msgspec.Struct, frozen=True):
     """What a node is found to be: a word for the table, a sentence for the person."""
 
-    state: str  # Pending, Deploying, Ready, Degraded, Draining, Removed, Failed, Maintenance
+    state: str  # Pending, Deploying, Ready, Degraded, Draining, Drained, Failed or Maintenance
     message: str = ""
     total: int = 0
     used: int = 0
@@ -154,9 +170,10 @@ class NodeOutcome(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True):
     """One thing that is about to be done, for people. A destructive one may need an approval."""
 
-    what: str  # "configure local on host h1"
+    what: str  # "configure glusterd on host h1"
     why: str
     destructive: bool = False
+    digest: str = ""  # by which it is approved
 
 
 class VolumeClass(msgspec.Struct, frozen=True):
@@ -176,7 +193,7 @@ class ClusterPlan(msgspec.Struct, frozen=True):
     usable: Verdict  # what keeps it ONLINE
     degraded: Verdict  # holds when something is missing although it is usable
     removable: tuple[str, ...] = ()  # nodes that hold nothing any more: their finalizer may go
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step, ...] = ()  # beside the assignments, which become steps where they differ from what is there
     volume_class: VolumeClass = VolumeClass()
     details: dict[str, str] = {}  # for the backend's section of the StorageStatus
     memory: dict[str, str] = {}  # intent that the next plan must know, written before the assignments are

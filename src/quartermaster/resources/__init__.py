@@ -14,6 +14,7 @@ from quartermaster.resources.codec import (
     from_document,
     to_document,
 )
+from quartermaster.resources.conformance import ConformanceReport
 from quartermaster.resources.kind import Column, Kind, all_kinds, find, find_version, kind_of
 from quartermaster.resources.kubernetes.core import (
     ConfigMap,
@@ -34,19 +35,33 @@ from quartermaster.resources.kubernetes.volumes import (
 )
 from quartermaster.resources.kubernetes.workloads import DaemonSet, Deployment, Pod
 from quartermaster.resources.model import Condition, Key, Object, ObjectMeta, OwnerReference
+from quartermaster.resources.mounts import Mount
+from quartermaster.resources.openebs import (
+    BlockDevice,
+    BlockDeviceClaim,
+    CStorPoolCluster,
+    CStorPoolInstance,
+    CStorVolumeReplica,
+)
 from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.resources.selectors import FieldSelector, LabelSelector
 from quartermaster.resources.storage import StorageCluster, StorageNode, StorageStatus
 
 __all__ = [
     "Assignment",
+    "BlockDevice",
+    "BlockDeviceClaim",
     "CSIDriver",
     "CStorClusterConfig",
     "CStorClusterPlan",
     "CStorClusterStorageSet",
+    "CStorPoolCluster",
+    "CStorPoolInstance",
+    "CStorVolumeReplica",
     "Column",
     "Condition",
     "ConfigMap",
+    "ConformanceReport",
     "DaemonSet",
     "Deployment",
     "Document",
@@ -57,6 +72,7 @@ __all__ = [
     "Kind",
     "LabelSelector",
     "Lease",
+    "Mount",
     "Namespace",
     "Node",
     "Object",

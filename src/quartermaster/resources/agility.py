@@ -13,7 +13,7 @@ from msgspec import field
 
 from quartermaster.resources.declare import Quantity, declare
 from quartermaster.resources.kind import Column, kind
-from quartermaster.resources.model import Conditions, Object, Struct
+from quartermaster.resources.model import Conditions, Object, Struct, Time
 from quartermaster.resources.quantity import Amount
 from quartermaster.resources.rules import Expression, rule
 from quartermaster.resources.selectors import LabelSelector, LabelSelectorRequirement
@@ -26,8 +26,15 @@ CATEGORIES = ("quartermaster", "cstor")
 CONFIG_UID_ANNOTATION = f"{GROUP}/cstorclusterconfig-uid"
 PLAN_UID_ANNOTATION = f"{GROUP}/cstorclusterplan-uid"
 STORAGE_SET_UID_ANNOTATION = f"{GROUP}/cstorclusterstorageset-uid"
+STORAGE_UID_ANNOTATION = f"{GROUP}/storage-uid"
+
+# On a Storage: who attaches its disk, and from which class it comes.
+ATTACHER_ANNOTATION = f"storageprovisioner.{GROUP}/csi-attacher-name"
+CLASS_ANNOTATION = f"storageprovisioner.{GROUP}/storageclass-name"
 
 RAID_TYPES = ("stripe", "mirror", "raidz", "raidz2")
+ROLES = ("data", "writeCache", "readCache", "spare")
+COMPRESSIONS = ("on", "off", "lzjb", "gzip", "zle", "lz4")
 
 _AGE = Column("Age", ".metadata.creationTimestamp", "date")
 _ATTACHER = "The CSI driver that attaches the disks."
@@ -53,6 +60,10 @@ class AllowedNodes(Struct):
         tuple[NodeSelectorTerm, ...],
         declare("Which nodes may hold a pool: those that fit any one of the terms.", list_type="atomic"),
     ] = ()
+    selector_terms: Annotated[
+        tuple[NodeSelectorTerm, ...],
+        declare("The old spelling of nodeSelectorTerms; accepted, and pointed out in the status.", list_type="atomic"),
+    ] = ()
 
 
 class ExternalProvisioner(Struct):
@@ -73,6 +84,16 @@ class DiskConfig(Struct):
         ExternalProvisioner | None, declare("Who provisions the disks, where they are to be made.")
     ] = None
     local: Annotated[LocalDisks | None, declare("Which disks to use, where they exist already.")] = None
+    external: Annotated[
+        ExternalProvisioner | None,
+        declare("The old spelling of externalProvisioner; accepted, and pointed out in the status."),
+    ] = None
+    lost_after_seconds: Annotated[
+        int | None,
+        declare(
+            "How long a disk may be missing on a node that is well before it is replaced; 300 if unset.", minimum=0
+        ),
+    ] = None
 
 
 class CacheConfig(Struct):
@@ -89,9 +110,20 @@ class ExpansionThreshold(Struct):
     ] = field(default=None, name="used-capacity")
 
 
+class PoolToleration(Struct):
+    key: Annotated[str, declare("The key of the taint; any if unset.")] = ""
+    operator: Annotated[str, declare("Equal, or Exists to take any value; Equal if unset.")] = ""
+    value: Annotated[str, declare("The value of the taint.")] = ""
+    effect: Annotated[str, declare("NoSchedule, PreferNoSchedule or NoExecute; any if unset.")] = ""
+    toleration_seconds: Annotated[int | None, declare("How long a NoExecute taint is tolerated.")] = None
+
+
 class PoolExpansion(Struct):
     disable: Annotated[bool | None, declare("Whether pools are left as they are.")] = None
     threshold: Annotated[ExpansionThreshold | None, declare("When a pool is expanded.")] = None
+    capacity_threshold: Annotated[
+        ExpansionThreshold | None, declare("The old spelling of threshold; accepted, and pointed out in the status.")
+    ] = None
     max_groups: Annotated[int | None, declare("How many RAID groups a pool may grow to.", minimum=1)] = None
 
 
@@ -116,6 +148,20 @@ class PoolConfig(Struct):
     ] = None
     pool_expansion: Annotated[PoolExpansion | None, declare("How pools grow when they fill up.")] = None
     compute_resources: Annotated[ComputeResources | None, declare("Memory and processors of a pool's Pod.")] = None
+    detect_caches: Annotated[
+        bool | None,
+        declare("Whether a free disk that is faster than the data disks becomes a write cache; true if unset."),
+    ] = None
+    compression: Annotated[str, declare("How data are compressed; OpenEBS decides if unset.", enum=COMPRESSIONS)] = ""
+    thick_provision: Annotated[bool | None, declare("Whether a volume takes all of its space at once.")] = None
+    read_only_percent: Annotated[
+        int | None,
+        declare("Per cent of use at which a pool becomes read-only; 85 if unset.", minimum=1, maximum=100),
+    ] = None
+    tolerations: Annotated[
+        tuple[PoolToleration, ...], declare("Taints of nodes that pools tolerate.", list_type="atomic")
+    ] = ()
+    priority_class_name: Annotated[str, declare("The priority of a pool's Pod.")] = ""
 
 
 class CStorClusterConfigSpec(Struct):
@@ -129,15 +175,37 @@ class CStorClusterConfigSpec(Struct):
     allowed_nodes: Annotated[AllowedNodes | None, declare("Which nodes may hold a pool; all if unset.")] = None
     disk_config: Annotated[DiskConfig | None, declare("The disks of which pools are made.")] = None
     pool_config: Annotated[PoolConfig | None, declare("What the pools are like.")] = None
+    max_node_changes: Annotated[
+        int | None,
+        declare("How many nodes of the cluster may be added, dropped or moved at once; 1 if unset.", minimum=1),
+    ] = None
+
+
+class PoolCounts(Struct):
+    wanted: Annotated[int, declare("How many pools are planned.")] = 0
+    ready: Annotated[int, declare("How many of them are online.")] = 0
+
+
+class MissingDevice(Struct):
+    name: Annotated[str, declare("The BlockDevice.")]
+    since: Annotated[Time, declare("When it was first seen to be missing.")]
 
 
 class CStorClusterConfigStatus(Struct):
     phase: Annotated[str, declare("Where the cluster is on its way, in one word.")] = ""
+    message: Annotated[str, declare("What matters most at the moment, as a sentence.")] = ""
+    pools: Annotated[PoolCounts | None, declare("The pools in numbers.")] = None
+    capacity: Annotated[Quantity | None, declare("What all pools can hold together.")] = None
+    used_capacity: Annotated[Quantity | None, declare("What they hold.")] = None
     conditions: Conditions = ()
     observed_generation: Annotated[int | None, declare("The metadata.generation that this status is about.")] = None
     effective: Annotated[
         CStorClusterConfigSpec | None, declare("The configuration that holds, with all that was worked out.")
     ] = None
+    missing_devices: Annotated[
+        tuple[MissingDevice, ...],
+        declare("Disks of pools that do not answer although their node is well.", keys=("name",)),
+    ] = ()
 
 
 @kind(
@@ -146,11 +214,16 @@ class CStorClusterConfigStatus(Struct):
     plural="cstorclusterconfigs",
     short_names=("cscconfig",),
     columns=(
-        Column("Min", ".status.effective.minPoolCount", "integer", description="The least number of pools"),
-        Column("Max", ".status.effective.maxPoolCount", "integer", description="The greatest number of pools"),
-        Column("RAID", ".status.effective.poolConfig.raidType", description="How a pool survives the loss of disks"),
+        Column("Wanted", ".status.pools.wanted", "integer", description="How many pools are planned"),
+        Column("Ready", ".status.pools.ready", "integer", description="How many of them are online"),
+        Column("Capacity", ".status.capacity", description="What they can hold together"),
         Column("Phase", ".status.phase", description="Where the cluster is on its way"),
+        Column("Message", ".status.message", description="What matters most at the moment"),
         _AGE,
+        Column("Min", ".status.effective.minPoolCount", "integer", True, "The least number of pools"),
+        Column("Max", ".status.effective.maxPoolCount", "integer", True, "The greatest number of pools"),
+        Column("RAID", ".status.effective.poolConfig.raidType", wide=True, description="How a pool survives losses"),
+        Column("Used", ".status.usedCapacity", wide=True, description="What they hold"),
     ),
     categories=CATEGORIES,
     own=True,
@@ -171,14 +244,35 @@ class PlannedNode(Struct):
     uid: Annotated[str, declare("The UID of the node: one made anew under the old name is another.")]
 
 
+class PlanNode(Struct):
+    name: Annotated[str, declare("The name of the node.")]
+    uid: Annotated[str, declare("The UID of the node: one made anew under the old name is another.")]
+    slot: Annotated[int | None, declare("Which pool it is; it stays when the pool moves to another node.")] = None
+    disks: Annotated[int | None, declare("How many data disks the pool has.")] = None
+    replaced: Annotated[tuple[str, ...], declare("Storages that were given up.", list_type="set")] = ()
+    lost_devices: Annotated[
+        tuple[str, ...], declare("Disks that were given up and are to be replaced.", list_type="set")
+    ] = ()
+    expanded_from: Annotated[
+        Quantity | None, declare("What the pool could hold when it was last decided to expand it.")
+    ] = None
+    block_devices: Annotated[
+        tuple[str, ...], declare("The disks that were chosen, where they exist already.", list_type="atomic")
+    ] = ()
+    write_cache: Annotated[
+        tuple[str, ...], declare("Fast disks that were found for a write cache.", list_type="atomic")
+    ] = ()
+
+
 class CStorClusterPlanSpec(Struct):
     nodes: Annotated[
-        tuple[PlannedNode, ...], declare("The nodes that take part in the pool cluster.", keys=("name", "uid"))
+        tuple[PlanNode, ...], declare("The nodes that take part in the pool cluster.", keys=("name", "uid"))
     ] = ()
 
 
 class ProgressStatus(Struct):
     phase: Annotated[str, declare("How far it is, in one word.")] = ""
+    message: Annotated[str, declare("What it waits for, as a sentence.")] = ""
     conditions: Conditions = ()
     observed_generation: Annotated[int | None, declare("The metadata.generation that this status is about.")] = None
 
@@ -188,7 +282,11 @@ class ProgressStatus(Struct):
     version=VERSION,
     plural="cstorclusterplans",
     short_names=("cscplan",),
-    columns=(Column("Phase", ".status.phase", description="How far it is"), _AGE),
+    columns=(
+        Column("Phase", ".status.phase", description="How far it is"),
+        Column("Message", ".status.message", description="What it waits for"),
+        _AGE,
+    ),
     categories=CATEGORIES,
     own=True,
     status_subresource=True,
@@ -210,6 +308,8 @@ class CStorClusterStorageSetSpec(Struct):
     node: Annotated[PlannedNode, declare("The node that the disks are for.")]
     disk: Annotated[SetDisk, declare("What the disks are like.")]
     external_provisioner: Annotated[ExternalProvisioner | None, declare("Who provisions the disks.")] = None
+    role: Annotated[str, declare("What the disks are for; data if unset.", enum=ROLES, immutable="always")] = ""
+    replaced: Annotated[tuple[str, ...], declare("Storages that were given up.", list_type="set")] = ()
 
 
 @kind(
@@ -243,12 +343,20 @@ class StorageSpec(Struct):
 
 class StorageProgress(Struct):
     phase: Annotated[str, declare("How far it is, in one word.")] = ""
+    message: Annotated[str, declare("What it waits for, as a sentence.")] = ""
     conditions: Conditions = ()
     observed_generation: Annotated[int | None, declare("The metadata.generation that this status is about.")] = None
     persistent_volume_claim: Annotated[str, declare("The claim through which the disk was asked for.")] = ""
     persistent_volume: Annotated[str, declare("The volume that is the disk.")] = ""
     volume_attachment: Annotated[str, declare("The attachment of the volume to the node.")] = ""
     block_device: Annotated[str, declare("The BlockDevice as which the disk shows up on the node.")] = ""
+    block_device_state: Annotated[str, declare("Active, Inactive or Unknown, as its node reports.")] = ""
+    block_device_claimed: Annotated[bool | None, declare("Whether a pool has it.")] = None
+    attached_to: Annotated[str, declare("The node to which the disk is attached.")] = ""
+    reachable_from: Annotated[
+        tuple[NodeSelectorTerm, ...],
+        declare("From which nodes its volume can be reached, any of the terms; all if unset.", list_type="atomic"),
+    ] = ()
 
 
 @kind(

@@ -7,6 +7,7 @@ known part, else (the list having kept its length) by position.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -56,6 +57,9 @@ def from_document(cls: type[T], document: Document) -> T:
     except msgspec.ValidationError:
         # An API server writes null for some fields that are unset.
         obj = msgspec.convert(_without_nulls(document), cls, strict=False)
+    # Nearly always there is nothing to set aside, and every object that is read comes this way.
+    if _check_of(cls)(document):
+        return obj
     unknown = _set_aside(document, _plan_of(cls))
     return msgspec.structs.replace(obj, unknown=unknown) if unknown else obj
 
@@ -115,6 +119,34 @@ def _plan(info: inspect.Type) -> _Plan | None:
     return None
 
 
+@cache
+def _check_of(cls: type[msgspec.Struct]) -> Callable[[Any], bool]:
+    return _check(_plan_of(cls))
+
+
+def _check(plan: _Plan) -> Callable[[Any], bool]:
+    """A function that says whether the plan has a name for everything in a value; in doubt it has not."""
+    if plan.items is not None:
+        check_item = _check(plan.items)
+        return lambda value: type(value) is list and all(map(check_item, value))
+    if plan.values is not None:
+        check_value = _check(plan.values)
+        return lambda value: type(value) is dict and all(map(check_value, value.values()))
+    knows = plan.names.issuperset
+    nested = tuple((name, _check(inner)) for name, inner in plan.nested)
+
+    def check(value: Any) -> bool:
+        if type(value) is not dict or not knows(value):
+            return False
+        for name, check_child in nested:
+            child = value.get(name)
+            if child and not check_child(child):
+                return False
+        return True
+
+    return check
+
+
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nulls(child) for name, child in value.items() if child is not None}
@@ -126,16 +158,11 @@ def _without_nulls(value: Any) -> Any:
 def _set_aside(value: Any, plan: _Plan) -> Any:
     """The part of `value` that the plan has no names for, or None."""
     if plan.fields is not None and isinstance(value, dict):
-        # Nearly always there is nothing to find, and every object that is read comes this way.
-        found: Document | None = None
-        if not plan.names.issuperset(value):
-            found = {name: child for name, child in value.items() if name not in plan.names}
+        found = {name: child for name, child in value.items() if name not in plan.names}
         for name, inner in plan.nested:
-            child = value.get(name)
-            if child and (rest := _set_aside(child, inner)):
-                found = found or {}
+            if rest := _set_aside(value.get(name), inner):
                 found[name] = rest
-        return found
+        return found or None
     if plan.values is not None and isinstance(value, dict):
         return {k: rest for k, v in value.items() if (rest := _set_aside(v, plan.values))} or None
     if plan.items is not None and isinstance(value, list):

@@ -47,6 +47,7 @@ class Device(Struct):
 
     path: Annotated[str, declare("Where the device is found on its host, such as /dev/vdb.")]
     id: Annotated[str, declare("What identifies the device for good: WWN, serial number or UUID.")] = ""
+    serial: Annotated[str, declare("Its serial number, where id is something else.")] = ""
     size: Annotated[Quantity | None, declare("The size of the device.")] = None
     rotational: Annotated[bool | None, declare("Whether it is a spinning disk.")] = None
     state: Annotated[str, declare("What has become of it: Available, InUse, Rejected, Failed or Missing.")] = ""

@@ -24,6 +24,7 @@ class TaskGroup:
         self._error: BaseException | None = None
         self._parent: asyncio.Task[Any] | None = None
         self._closing = False
+        self._cancelled = False
         self._wakened_parent = False
 
     def start(self, work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
@@ -34,10 +35,13 @@ class TaskGroup:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[task] = None
         task.add_done_callback(self._done)
+        if self._cancelled:
+            task.cancel()
         return task
 
     def cancel(self) -> None:
-        """Ask every task to end; the block then ends without an error."""
+        """Ask every task to end, and each that is started from now on; the block then ends without an error."""
+        self._cancelled = True
         for task in list(self._tasks):
             task.cancel()
 

@@ -1,11 +1,13 @@
 """Stores on the shared API server, through kubeconfigs of a test's own, and on a server that misbehaves on demand."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import uvloop
 from aiohttp import web
 
 from quartermaster.resources.kubernetes.core import ConfigMap, Namespace
@@ -17,6 +19,12 @@ from quartermaster.testing.servers import KubernetesAccess, KubernetesServer
 Opener = Callable[..., Awaitable[KubernetesStore]]
 ServerFactory = Callable[..., Awaitable[KubernetesServer]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """On the loop that our users have; the conformance suite runs this store on asyncio's own."""
+    both = {"asyncio": asyncio.new_event_loop} if item.path.name == "test_http1.py" else {}
+    return {"uvloop": uvloop.new_event_loop, **both}
 
 
 def kubeconfig_content(user: dict[str, Any], cluster: dict[str, Any], **context: str) -> bytes:

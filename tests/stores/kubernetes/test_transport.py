@@ -226,7 +226,7 @@ async def test_nobody_listening_is_waited_for_until_the_bound(opened: list[Kuber
     ports = Ports()
     try:
         server = f"http://127.0.0.1:{ports.reserve()}"
-        opened.append(store := KubernetesStore(Connection(name="x", server=server), patience_s=2.0))
+        opened.append(store := KubernetesStore(Connection(name="x", server=server), patience_s=1.0))
         began = asyncio.get_running_loop().time()
         with pytest.raises(UnavailableError, match=rf"cannot reach {server}: .*refused.*; is the API server running"):
             await create(store)

@@ -13,6 +13,7 @@ import pytest
 from quartermaster.stores.kv.base import Compare, Put, Remove
 from quartermaster.stores.kv.etcd import EtcdKeyValue, Settings, connect
 from quartermaster.stores.kv.etcd.failures import Failure, Verdict, judge
+from quartermaster.stores.kv.etcd.members import Members
 from quartermaster.stores.kv.etcd.settings import parse
 from quartermaster.support import entropy
 from quartermaster.support.errors import (
@@ -45,6 +46,33 @@ def test_a_url_names_members_and_prefix() -> None:
     assert settings.endpoints == ("a:1", "b:2379", "[::1]:2379", "[fd00::2]:3")
     assert (settings.prefix, settings.tls, settings.deadline_s) == ("/teams/blue", False, 5.0)
     assert parse("etcd://a", {}).prefix == parse("etcd://a/", {}).prefix == "/quartermaster"
+
+
+def test_a_url_may_follow_the_members_and_name_a_file_that_lists_them(tmp_path: Path) -> None:
+    settings = parse("etcd://a:1?sync=true", {})
+    assert settings.sync
+    assert not parse("etcd://a:1", {}).sync
+    with pytest.raises(UsageError, match="sync 'perhaps' is neither true nor false"):
+        parse("etcd://a:1?sync=perhaps", {})
+    listed = tmp_path / "access.json"
+    url = f"etcd://a:1?members={listed}"
+    assert parse(url, {}).endpoints == ("a:1",)
+    listed.write_text('{"endpoints": ["b:2", "c:3"], "host": "h1"}')
+    assert parse(url, {}).endpoints == ("b:2", "c:3")
+    listed.write_text("not JSON")
+    assert parse(url, {}).endpoints == ("a:1",)
+
+
+async def test_connections_to_members_that_stay_are_kept() -> None:
+    members = Members(Settings(endpoints=("a:1", "b:2")))
+    before = {member.address: member for member in members._members}
+    members.follow(["b:2", "c:3"])
+    assert members.endpoints == ("b:2", "c:3")
+    assert members._members[0] is before["b:2"]
+    assert members.serving in members._members
+    members.follow([])
+    assert members.endpoints == ("b:2", "c:3")
+    await members.close()
 
 
 def test_a_shown_url_has_no_secret() -> None:
@@ -213,7 +241,7 @@ async def test_no_member_is_an_error_that_names_them_within_the_deadline(etcd_th
 async def test_many_who_wait_for_a_token_give_up_together() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        kv = connect(Settings(endpoints=(address,), user="user", password="password", deadline_s=1.0))
+        kv = connect(Settings(endpoints=(address,), user="user", password="password", deadline_s=0.3))
         async with asyncio.timeout(3):
             errors = await asyncio.gather(*(kv.get("/a") for _ in range(8)), return_exceptions=True)
         assert [type(error) for error in errors] == [UnavailableError] * 8

@@ -22,6 +22,8 @@ _SYSTEMD_RUNS = Path("/run/systemd/system")
 _PROPERTIES = "LoadState,ActiveState,SubState,MainPID,ExecMainCode,ExecMainStatus,Result,NeedDaemonReload"
 _ACTIVE = ("active", "activating", "reloading")
 _KILLED = ("2", "3")  # CLD_KILLED and CLD_DUMPED
+# systemd's own exit codes: the program could not be started.
+_NEVER_RAN = range(200, 256)
 _TIMEOUT_S = 30.0
 
 
@@ -53,7 +55,10 @@ class SystemdDaemons:
         try:
             await self._change("start", unit, verb=f"start {daemon.name}")
         except CommandError as error:
-            raise DaemonError(f"{error.message}", hint=f"`journalctl -u {unit}` says more") from error
+            # A program that ran and ended at once fails the start as well, or not, as chance will have it.
+            ended = await self.status(daemon.name)
+            if ended.exit_code is None or ended.exit_code in _NEVER_RAN:
+                raise DaemonError(f"{error.message}", hint=f"`journalctl -u {unit}` says more") from error
         return await self.status(daemon.name)
 
     async def replace(self, daemon: Daemon) -> DaemonStatus:
@@ -101,7 +106,9 @@ class SystemdDaemons:
         return await self._commands.run(command)
 
     async def logs(self, name: str, *, lines: int = 100) -> str:
-        argv = ("journalctl", f"--unit={unit_name(name)}", f"--lines={lines}", "--output=cat", "--no-pager", "--quiet")
+        # By who wrote it: with --unit there would be what systemd says about the unit, too.
+        match = f"_SYSTEMD_UNIT={unit_name(name)}"
+        argv = ("journalctl", match, f"--lines={lines}", "--output=cat", "--no-pager", "--quiet")
         command = Command(argv, verb=f"read the log of {name}", timeout_s=_TIMEOUT_S, changes=False)
         return (await self._commands.run(command)).text
 

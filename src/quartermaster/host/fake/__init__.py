@@ -2,6 +2,7 @@
 
 from quartermaster.host.fake.commands import FakeCommands
 from quartermaster.host.fake.daemons import FakeDaemons
+from quartermaster.host.fake.directories import FakeDirectories
 from quartermaster.host.fake.disks import FakeDevices, FakeFormatting
 from quartermaster.host.fake.events import FakeEvents
 from quartermaster.host.fake.faults import Faults, Moment, one_fault_each
@@ -14,6 +15,7 @@ __all__ = [
     "FakeCommands",
     "FakeDaemons",
     "FakeDevices",
+    "FakeDirectories",
     "FakeEvents",
     "FakeFormatting",
     "FakeLocks",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quartermaster.host.fake.commands import FakeCommands
 from quartermaster.host.fake.daemons import FakeDaemons
+from quartermaster.host.fake.directories import FakeDirectories
 from quartermaster.host.fake.disks import FakeDevices, FakeFormatting
 from quartermaster.host.fake.events import FakeEvents
 from quartermaster.host.fake.faults import Faults
@@ -25,4 +26,5 @@ def fake_host(machine: FakeMachine, faults: Faults | None = None, *, commands: F
         formatting=FakeFormatting(machine, shared),
         daemons=FakeDaemons(machine, shared, commands=used),
         locks=FakeLocks(shared),
+        directories=FakeDirectories(machine, shared),
     )

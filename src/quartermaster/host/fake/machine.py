@@ -29,6 +29,7 @@ class FakeMachine:
         self.health: dict[str, MountHealth] = {}  # of mounts that are not well
         self.processes: dict[str, FakeProcess] = {}
         self.missing_tools: set[str] = set()
+        self.directories: dict[tuple[str, str], None] = {}  # (number of the file system, path)
         self._number = 0
 
     def add_disk(

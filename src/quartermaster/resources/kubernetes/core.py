@@ -90,9 +90,16 @@ class ConfigMap(Object):
     immutable: Annotated[bool | None, declare("Whether the data may never change.")] = None
 
 
-@kind(group="", version="v1", plural="secrets", columns=(Column("Type", ".type"), AGE), selectable_fields=("type",))
+@kind(
+    group="",
+    version="v1",
+    plural="secrets",
+    columns=(Column("Type", ".type"), AGE),
+    selectable_fields=("type",),
+    host="suffix",
+)
 class Secret(Object):
-    """Values that are never shown."""
+    """Values that are never shown. One named <purpose>.<host> is that host's own; no other host can read it."""
 
     type: Annotated[str, declare("What the values are for.", default="Opaque", immutable="always")] = ""
     data: Annotated[dict[str, str], declare("The values, in base64.")] = field(default_factory=dict)

@@ -29,6 +29,7 @@ class Identity:
     """One way of presenting ourselves; compared by identity, to see whether it was replaced meanwhile."""
 
     headers: CIMultiDict[str]
+    lines: bytes  # the same, as they are sent
     tls: ssl.SSLContext | None
     secrets: tuple[bytes | str, ...]  # what it was made from
 
@@ -79,8 +80,10 @@ class Credentials:
             certificate, key = issued.client_certificate_data.encode(), issued.client_key_data.encode()
         secrets = (self._authority.read(), certificate, key, self._authorization(issued))
         if self._identity is None or self._identity.secrets != secrets:
+            headers = self._headers(secrets[3])
             self._identity = Identity(
-                headers=self._headers(secrets[3]),
+                headers=headers,
+                lines="".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode(),
                 tls=tls_context(self._connection, secrets[0], certificate, key),
                 secrets=secrets,
             )
@@ -100,12 +103,17 @@ class Credentials:
         return ""
 
     def _headers(self, authorization: str) -> CIMultiDict[str]:
-        if any(ord(character) < 32 for character in authorization):
-            raise UsageError(
-                f'cannot use the token of user "{self._connection.user.name}": it has control characters in it',
-                hint=f"look at {self._connection.user.token_file or self._connection.origin}",
-            )
-        headers: CIMultiDict[str] = CIMultiDict(self._connection.user.impersonation)
+        user = self._connection.user
+        for what, text in (
+            ("token", authorization),
+            *(("impersonation", "".join(pair)) for pair in user.impersonation),
+        ):
+            if any(ord(character) < 32 for character in text):
+                raise UsageError(
+                    f'cannot use the {what} of user "{user.name}": it has control characters in it',
+                    hint=f"look at {user.token_file or self._connection.origin}",
+                )
+        headers: CIMultiDict[str] = CIMultiDict(user.impersonation)
         headers["Accept"] = "application/json"
         # Compressing costs an API server more than a data centre's network does: kube-controller-manager asks for none.
         headers["Accept-Encoding"] = "identity"

@@ -1,4 +1,7 @@
-"""One request to the API server: what to send, what to call it in an error, and whether it may be sent twice."""
+"""One request to the API server: what to send, what to call it in an error, and whether it may be sent twice.
+
+How an attempt fails, whichever way it is sent, is one of the two errors here: they decide what is tried again.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,14 @@ from typing import Final
 
 JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"
+
+
+class NotSentError(Exception):
+    """The request did not reach a server."""
+
+
+class InterruptedRequestError(Exception):
+    """The request was sent, and no whole answer came."""
 
 
 @dataclass(slots=True)

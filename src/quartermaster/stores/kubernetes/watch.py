@@ -25,8 +25,8 @@ from quartermaster.resources.model import Object
 from quartermaster.stores.base import Event, EventType
 from quartermaster.stores.kubernetes.errors import Status, error_of
 from quartermaster.stores.kubernetes.paths import collection_path, query
-from quartermaster.stores.kubernetes.request import Request
-from quartermaster.stores.kubernetes.transport import InterruptedRequestError, NotSentError, Transport, UntrustedError
+from quartermaster.stores.kubernetes.request import InterruptedRequestError, NotSentError, Request
+from quartermaster.stores.kubernetes.transport import Transport, UntrustedError
 from quartermaster.stores.unreadable import metadata_of, typed, warn
 from quartermaster.support import entropy
 from quartermaster.support.backoff import Backoff

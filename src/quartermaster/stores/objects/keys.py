@@ -38,6 +38,21 @@ def kind_range(kind: Kind, namespace: str | None) -> tuple[str, str]:
     return prefix, prefix_end(prefix)
 
 
+def selected_range(kind: Kind, namespace: str | None, *, name: str | None, host: str | None) -> tuple[str, str]:
+    """The part of that range in which the object of a name, or the objects of a host, can be.
+
+    An agent that follows its own Assignments is then not told of those of ten thousand others.
+    """
+    place = namespace if kind.namespaced else ""
+    if name and place is not None:
+        key = object_key(kind, place, name)
+        return key, key + "\0"
+    if host and kind.host and namespace:
+        prefix = f"{kind_prefix(kind)}{namespace}/{host}/"
+        return prefix, prefix_end(prefix)
+    return kind_range(kind, namespace)
+
+
 def held_key(kind: Kind, namespace: str, name: str) -> str:
     """The key behind a Lease; `kind` is the Lease's."""
     return f"/held/{namespace}/{kind.host_of(name) or NONE}/{name}"

@@ -17,7 +17,7 @@ from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.selectors import FieldSelector, LabelSelector
 from quartermaster.stores.base import Event, Page, in_order
 from quartermaster.stores.kv.base import Change, Entry, KeyValue
-from quartermaster.stores.objects.keys import kind_range, place_of
+from quartermaster.stores.objects.keys import place_of, selected_range
 from quartermaster.stores.unreadable import metadata_of, typed_or_left_out, unreadable, warn
 from quartermaster.support.errors import ExpiredError, InvalidError, Problem, UnreadableError
 
@@ -36,8 +36,16 @@ class _Selection:
     """Label and field selectors together."""
 
     def __init__(self, kind: type[Object], labels: str, fields: str) -> None:
+        self._kind = kind_of(kind)
         self._labels = LabelSelector.parse(labels) if labels else None
         self._fields = FieldSelector.parse(fields, kind_of(kind)) if fields else None
+
+    def range(self, namespace: str | None) -> tuple[str, str]:
+        """Where everything lies that can match."""
+        fields = self._fields or FieldSelector()
+        return selected_range(
+            self._kind, namespace, name=fields.required("metadata.name"), host=fields.required("spec.host")
+        )
 
     def matches(self, document: Document) -> bool:
         if self._labels is not None:
@@ -91,8 +99,8 @@ async def list_objects(
 ) -> Page[T]:
     info = kind_of(kind)
     selection = _Selection(kind, labels, fields)
-    start, end = kind_range(info, namespace)
-    revision = 0
+    first, end = selection.range(namespace)
+    start, revision = first, 0
     if continues:
         token = _read_continuation(continues)
         # NUL sorts before every character of a name: the smallest key after the last one shown.
@@ -107,7 +115,7 @@ async def list_objects(
                 raise
             # The list took so long that its moment is forgotten: one answer, however large, has no parts.
             found, skipped = [], 0
-            part = await kv.range(kind_range(info, namespace)[0], end)
+            part = await kv.range(first, end)
         revision = part.revision
         for entry in part.entries:
             document = _document_or_left_out(info, entry)
@@ -130,7 +138,7 @@ async def watch_objects(
     kv: KeyValue, kind: type[T], namespace: str | None, *, since: str, labels: str, fields: str
 ) -> AsyncGenerator[Event[T], None]:
     selection = _Selection(kind, labels, fields)
-    start, end = kind_range(kind_of(kind), namespace)
+    start, end = selection.range(namespace)
     async with aclosing(kv.watch(start, end, after=_read_revision(since))) as batches:
         async for batch in batches:
             for change in batch.changes:

@@ -143,6 +143,12 @@ class KubernetesServer:
         """SIGKILL to the API server; its etcd goes on, and `start` brings it back."""
         await self.process.kill()
 
+    async def restart_controller_manager(self) -> None:
+        """SIGKILL, and a new one that knows nothing of the old one's thoughts."""
+        assert self._controller_manager is not None, "start the server with controller_manager=True"
+        await self._controller_manager.kill()
+        await self._controller_manager.start()
+
     def pause(self) -> None:
         """Freeze the API server: connections stay open and nobody answers."""
         self.process.pause()

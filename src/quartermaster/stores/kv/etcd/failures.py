@@ -62,6 +62,7 @@ _DOUBTFUL_CODES = (
 )
 _LIST_AGAIN = "list again"
 _SMALLER = "write less at once"
+_ALL_ANSWER = "members are added and removed only while enough of them answer"
 _FINAL: tuple[tuple[str, type[StoreError], str], ...] = (
     ("required revision has been compacted", ExpiredError, _LIST_AGAIN),
     ("required revision is a future revision", ExpiredError, _LIST_AGAIN),
@@ -70,6 +71,8 @@ _FINAL: tuple[tuple[str, type[StoreError], str], ...] = (
     ("permission denied", ForbiddenError, "ask for a role that covers these keys"),
     ("lease not found", NotFoundError, "it ended: grant another"),
     ("database space exceeded", RefusedError, "compact and defragment etcd, then disarm its NOSPACE alarm"),
+    ("unhealthy cluster", RefusedError, _ALL_ANSWER),
+    ("not enough started members", RefusedError, _ALL_ANSWER),
     ("request is too large", RefusedError, _SMALLER),
     ("message larger than max", RefusedError, _SMALLER),
     ("too many operations", RefusedError, _SMALLER),

@@ -48,6 +48,11 @@ class EtcdKeyValue:
     def url(self) -> str:
         return self._members.settings.url
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """The members that serve, as far as they are known."""
+        return self._members.endpoints
+
     async def revision(self) -> int:
         # An empty transaction needs no permission on any key.
         response, _ = await self._members.call(_READ, rpc.TxnRequest(), "read the revision")

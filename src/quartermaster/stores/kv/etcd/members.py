@@ -3,13 +3,17 @@
 Every member has its own channel: gRPC's balancer over several addresses neither notices a member that is cut off from
 its peers nor says whether a failed call was sent. One member serves all calls until one of them fails; the next in
 order then takes over. Each attempt is short, all attempts together have a deadline.
+
+Members come and go, and certificates are renewed, while a store is open for months: the list is asked of etcd itself
+(`sync`), and files that have changed are read again when a call has failed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from operator import methodcaller
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -18,7 +22,7 @@ from google.protobuf.message import Message
 
 from quartermaster.stores.kv.etcd import rpc_pb2 as rpc
 from quartermaster.stores.kv.etcd.failures import NO_TOKEN, Failure, Verdict, judge, refusal
-from quartermaster.stores.kv.etcd.settings import Settings, read_file
+from quartermaster.stores.kv.etcd.settings import Settings, listed_members, read_file
 from quartermaster.support import entropy
 from quartermaster.support.backoff import Backoff
 from quartermaster.support.errors import UnauthorizedError, UnavailableError
@@ -28,6 +32,8 @@ Response = TypeVar("Response", bound=Message)
 READ_ATTEMPT_S = 2.0
 WRITE_ATTEMPT_S = 3.0
 TOKEN_ATTEMPTS = 3
+SYNC_EVERY_S = 10.0
+SYNC_ATTEMPT_S = 1.0
 # A member without a leader answers at once, and its watches end, where it would otherwise wait or stay silent.
 REQUIRE_LEADER = ("hasleader", "true")
 
@@ -59,6 +65,7 @@ class Method(msgspec.Struct, Generic[Response], frozen=True):
 
 
 _AUTHENTICATE = Method("/etcdserverpb.Auth/Authenticate", rpc.AuthenticateResponse)
+_LIST = Method("/etcdserverpb.Cluster/MemberList", rpc.MemberListResponse)
 
 
 class Member:
@@ -69,6 +76,7 @@ class Member:
         self._settings = settings
         self._credentials = credentials
         self._channel: grpc.aio.Channel | None = None
+        self._former: list[grpc.aio.Channel] = []  # with credentials of before; streams on them may go on
         self._calls: dict[str, Any] = {}
         self._closed = False
         self.token = ""
@@ -97,11 +105,19 @@ class Member:
         if token == self.token:
             self.token = ""
 
+    def renew(self, credentials: grpc.ChannelCredentials | None) -> None:
+        """New calls go over a channel with these credentials."""
+        self._credentials = credentials
+        self._calls.clear()
+        if self._channel is not None:
+            self._former.append(self._channel)
+            self._channel = None
+
     async def close(self) -> None:
         self._closed = True
         self._calls.clear()
-        if self._channel is not None:
-            await self._channel.close()
+        for channel in [*self._former, *([self._channel] if self._channel is not None else [])]:
+            await channel.close()
 
     async def _authenticate(self, timeout_s: float) -> None:
         if not self._settings.user:
@@ -149,14 +165,21 @@ class Members:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        credentials = _credentials(settings) if settings.tls else None
-        self._members = [Member(address, settings, credentials) for address in settings.endpoints]
+        self._credentials = _credentials(settings) if settings.tls else None
+        self._files = _state_of_files(settings)
+        self._members = [Member(address, settings, self._credentials) for address in settings.endpoints]
+        self._former: list[Member] = []  # no longer in the list; streams to them may go on
         # Not every client of a cluster starts with the first one.
         self._serving = entropy.source().randrange(len(self._members))
+        self._sync_at = 0.0
 
     @property
     def serving(self) -> Member:
         return self._members[self._serving]
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return tuple(member.address for member in self._members)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -165,11 +188,42 @@ class Members:
         """Let the next one serve, unless another call did that already."""
         if member is self.serving:
             self._serving = (self._serving + 1) % len(self._members)
+        self._sync_at = 0.0
+        if (files := _state_of_files(self.settings)) != self._files:
+            self._files = files
+            self._credentials = _credentials(self.settings) if self.settings.tls else None
+            for one in self._members:
+                one.renew(self._credentials)
+            self.follow(listed_members(self.settings.members))
+
+    def follow(self, endpoints: Sequence[str]) -> None:
+        """These are the members from now on; connections to those that stay are kept."""
+        known = {member.address: member for member in self._members}
+        if not endpoints or list(known) == list(endpoints):
+            return
+        serving = self.serving
+        self._former += [member for address, member in known.items() if address not in endpoints]
+        self._members = [
+            known.get(address) or Member(address, self.settings, self._credentials) for address in endpoints
+        ]
+        self._serving = self._members.index(serving) if serving in self._members else 0
+
+    async def _sync(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self.settings.sync or loop.time() < self._sync_at:
+            return
+        self._sync_at = loop.time() + entropy.jitter(SYNC_EVERY_S)
+        try:
+            answer = await self.serving.unary(_LIST, rpc.MemberListRequest(), SYNC_ATTEMPT_S)
+        except grpc.aio.AioRpcError:
+            return  # the call that comes next finds out who is there
+        self.follow(serving_endpoints(answer))
 
     async def call(self, method: Method[Response], request: Message, action: str) -> tuple[Response, bool]:
         """The answer, and whether an earlier attempt, whose answer was lost, may have done the same already."""
         attempts = Attempts(self, action)
         while True:
+            await self._sync()
             member = self.serving
             try:
                 return await member.unary(method, request, attempts.timeout_s(method.attempt_s)), attempts.in_doubt
@@ -177,7 +231,7 @@ class Members:
                 await attempts.failed(member, Failure.of(error))
 
     async def close(self) -> None:
-        for member in self._members:
+        for member in [*self._members, *self._former]:
             await member.close()
 
 
@@ -203,9 +257,7 @@ class Attempts:
         if verdict is Verdict.FINAL:
             raise refusal(self._action, failure)
         if verdict is Verdict.TOKEN:
-            self._refused_tokens += 1
-            if self._refused_tokens > TOKEN_ATTEMPTS:
-                raise UnauthorizedError(f"cannot {self._action}: {failure.text}", hint="check the user")
+            await self._refused_token(failure)
             return
         self.in_doubt = self.in_doubt or verdict is Verdict.DOUBT
         self._members.leave(member)
@@ -222,6 +274,17 @@ class Attempts:
             )
         await asyncio.sleep(delay_s)
 
+    async def _refused_token(self, failure: Failure) -> None:
+        """A token is asked for anew a few times. A certificate stays good: rights changed while the call was on its
+        way, somebody's, and that may happen many times in a row while hosts join.
+        """
+        self._refused_tokens += 1
+        by_certificate = not self._members.settings.user
+        pause_s = _BACKOFF.delay_s(self._refused_tokens - 1) if by_certificate else 0.0
+        if self._refused_tokens > TOKEN_ATTEMPTS and (not by_certificate or self._left_s() <= pause_s):
+            raise UnauthorizedError(f"cannot {self._action}: {failure.text}", hint="check the user")
+        await asyncio.sleep(pause_s)
+
     def _left_s(self) -> float:
         return self._deadline - asyncio.get_running_loop().time()
 
@@ -231,6 +294,21 @@ def raise_if_closed() -> None:
     task = asyncio.current_task()
     if task is not None and not task.cancelling():
         raise UnavailableError("cannot wait for etcd: the store was closed") from None
+
+
+def serving_endpoints(listed: rpc.MemberListResponse) -> list[str]:
+    """Where clients are served: by every member that has started and does not only learn."""
+    urls = [url for member in listed.members if not member.is_learner for url in member.client_urls]
+    return sorted({url.partition("://")[2].rstrip("/") for url in urls})
+
+
+def _state_of_files(settings: Settings) -> tuple[int, ...]:
+    """Differs when one of the files was replaced."""
+    paths = [path for path in (settings.authority, settings.certificate, settings.key, settings.members) if path]
+    try:
+        return tuple(Path(path).stat().st_mtime_ns for path in paths)
+    except OSError:
+        return ()
 
 
 def _credentials(settings: Settings) -> grpc.ChannelCredentials:

@@ -5,7 +5,9 @@
 
 `etcds` is TLS. The path is put before every key. What should not stand in a command line comes from QM_ETCD_PASSWORD
 or, better, from the file that QM_ETCD_PASSWORD_FILE names; QM_ETCD_CA, QM_ETCD_CERT, QM_ETCD_KEY and
-QM_ETCD_SERVER_NAME stand in for the parameters that a URL does not have.
+QM_ETCD_SERVER_NAME stand in for the parameters that a URL does not have. With `sync=true` the members that serve are
+asked of etcd itself, so that a connection outlives the replacement of all that the URL names; `members=FILE` names a
+JSON file whose "endpoints" take the place of those in the URL, for a URL that is kept longer than the members live.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _TLS_PARAMETERS = {
     "key": "QM_ETCD_KEY",
     "server-name": "QM_ETCD_SERVER_NAME",
 }
-_PARAMETERS = (*_TLS_PARAMETERS, "timeout")
+_PARAMETERS = (*_TLS_PARAMETERS, "timeout", "sync", "members")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     password: str = ""
     deadline_s: float = DEADLINE_S  # how long a call looks for a member that answers
+    sync: bool = False  # follow etcd's own list of members
+    members: str = ""  # the path of a file that lists them, too
 
     @property
     def url(self) -> str:
@@ -71,8 +75,9 @@ def parse(url: str, environment: Mapping[str, str], *, deadline_s: float = DEADL
         raise UsageError(f"cannot use the etcd URL: {misplaced[0]} is for TLS", hint="use the scheme etcds")
     if user and not password:
         password = _password(environment, user)
+    listed = listed_members(parameters.get("members", ""))
     return Settings(
-        endpoints=tuple(_endpoint(host) for host in hosts.split(",")),
+        endpoints=listed or tuple(_endpoint(host) for host in hosts.split(",")),
         prefix=f"/{unquote(path).strip('/')}" if path.strip("/") else DEFAULT_PREFIX,
         tls=scheme == "etcds",
         authority=tls.get("ca", ""),
@@ -82,7 +87,23 @@ def parse(url: str, environment: Mapping[str, str], *, deadline_s: float = DEADL
         user=user,
         password=password,
         deadline_s=_timeout_s(parameters["timeout"]) if "timeout" in parameters else deadline_s,
+        sync=_truth(parameters.get("sync", "false")),
+        members=parameters.get("members", ""),
     )
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    endpoints: tuple[str, ...] = ()
+
+
+def listed_members(path: str) -> tuple[str, ...]:
+    """The endpoints in such a file; none where it is not there or cannot be read: the URL has some as well."""
+    if not path:
+        return ()
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=_Listed).endpoints
+    except (OSError, msgspec.DecodeError):
+        return ()
 
 
 def read_file(path: str, purpose: str) -> bytes | None:
@@ -128,6 +149,12 @@ def _password(environment: Mapping[str, str], user: str) -> str:
         hint = "set QM_ETCD_PASSWORD_FILE or QM_ETCD_PASSWORD"
         raise UsageError(f"cannot use the etcd URL: there is no password for the user {user}", hint=hint)
     return password
+
+
+def _truth(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise UsageError(f"cannot use the etcd URL: sync {text!r} is neither true nor false")
+    return text == "true"
 
 
 def _timeout_s(text: str) -> float:

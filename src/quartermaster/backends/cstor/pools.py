@@ -1,0 +1,188 @@
+"""The pool cluster that should be, made from the one that is: every disk that survives stays where it is.
+
+A pool that stands keeps its groups and their order. A disk that was given up is followed, in its place, by a free disk
+of the slot that is at least as large. What was planned beyond that is added: whole groups at the end, or disks at the
+end of a stripe. A pool that moves keeps everything but its node. A new pool is added when all of its disks are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from quartermaster.backends.cstor.groups import cut
+from quartermaster.backends.cstor.settings import Settings
+from quartermaster.backends.cstor.view import DATA, SPARE, WRITE_CACHE, Cluster, Disk, Pool, Slot, names_of
+from quartermaster.resources.kubernetes.workloads import ResourceRequirements, Toleration
+from quartermaster.resources.openebs import (
+    HOSTNAME_LABEL,
+    MIRROR,
+    STRIPE,
+    CStorPoolSettings,
+    PoolBlockDevice,
+    PoolSpec,
+    RaidGroup,
+)
+
+Names = tuple[str, ...]
+
+
+class Formation(msgspec.Struct, frozen=True):
+    """The pools that should be, and what some of them still wait for, by node."""
+
+    pools: tuple[PoolSpec, ...]
+    waiting: tuple[str, ...] = ()
+
+
+def form(cluster: Cluster, settings: Settings) -> Formation:
+    """Pools that stand first, in their order, then new ones in the order of the plan."""
+    by_host = {slot.pool.host: slot for slot in cluster.slots if slot.pool is not None}
+    waiting: list[str] = []
+    pools: list[PoolSpec] = []
+    for pool in cluster.pools:
+        slot = by_host.get(pool.host)
+        if slot is not None:
+            pools.append(_kept(pool, slot, settings, cluster, waiting))
+        elif pool.replicas:
+            pools.append(pool.spec)
+            waiting.append(f"the pool on host {pool.host} is no longer planned and holds volume replicas")
+    fresh = (_new(slot, settings, waiting) for slot in cluster.slots if slot.pool is None)
+    pools += [pool for pool in fresh if pool is not None]
+    return Formation(tuple(pools), tuple(waiting))
+
+
+def _kept(pool: Pool, slot: Slot, settings: Settings, cluster: Cluster, waiting: list[str]) -> PoolSpec:
+    free = _free_disks(slot, pool)
+    data, free = _replaced(pool.data, slot, free, cluster, waiting)
+    cache, _ = _replaced(pool.cache, slot, _free_disks(slot, pool, WRITE_CACHE), cluster, waiting)
+    data = _grown(data, slot, settings, free, waiting)
+    config = _pool_config(pool.spec.pool_config, settings)
+    spec = pool.spec
+    if data != pool.data or cache != pool.cache or config != spec.pool_config:
+        spec = msgspec.structs.replace(
+            spec,
+            data_raid_groups=_groups(spec.data_raid_groups, data),
+            write_cache_raid_groups=_groups(spec.write_cache_raid_groups, cache),
+            pool_config=config,
+        )
+    if slot.host and slot.host != pool.host:
+        away = [disk.device for disk in slot.disks if disk.device in pool.devices and not disk.ready]
+        if away:
+            waiting.append(
+                f"the pool of host {pool.host} moves to {slot.host}, which does not have {', '.join(away)} yet"
+            )
+        else:
+            spec = msgspec.structs.replace(spec, node_selector={HOSTNAME_LABEL: slot.host})
+    return spec
+
+
+def _free_disks(slot: Slot, pool: Pool, *roles: str) -> list[Disk]:
+    """Disks of the slot that no pool uses: those for data first, a spare only when there is no other."""
+    used = {*pool.devices, *slot.node.lost_devices}
+    return [disk for disk in slot.of_role(*(roles or (DATA, SPARE))) if disk.ready and disk.device not in used]
+
+
+def _replaced(
+    groups: tuple[Names, ...], slot: Slot, free: list[Disk], cluster: Cluster, waiting: list[str]
+) -> tuple[tuple[Names, ...], list[Disk]]:
+    """The groups with a new disk in the place of each that was given up, and the disks that are then still free."""
+    given_up = set(slot.node.lost_devices)
+    if not any(given_up.intersection(group) for group in groups):
+        return groups, free
+    result, free = [], list(free)
+    for group in groups:
+        names = list(group)
+        for place, name in enumerate(group):
+            if name not in given_up:
+                continue
+            old = cluster.device(name)
+            least = old.spec.capacity.storage if old is not None else 0
+            heir = next((disk for disk in free if disk.bytes >= least), None)
+            if heir is None:
+                waiting.append(f"disk {name} on node {slot.node.name} is to be replaced by one that is not there yet")
+                continue
+            free.remove(heir)
+            names[place] = heir.device
+        result.append(tuple(names))
+    return tuple(result), free
+
+
+def _grown(
+    groups: tuple[Names, ...], slot: Slot, settings: Settings, free: Sequence[Disk], waiting: list[str]
+) -> tuple[Names, ...]:
+    have = sum(len(group) for group in groups)
+    want = (slot.node.disks or 0) - have
+    if want <= 0:
+        return groups
+    fresh = [disk.device for disk in free if disk.role == DATA][:want]
+    if settings.group_size:
+        size = len(groups[0]) if groups else settings.group_size
+        added = cut(fresh, size)
+    else:
+        added = (tuple(fresh),) if fresh else ()
+    if sum(map(len, added)) < want:
+        waiting.append(f"the pool on node {slot.node.name} grows by {want} disks, of which {len(fresh)} are there")
+        if settings.group_size and not added:
+            return groups
+    if not settings.group_size:
+        return ((*(groups[0] if groups else ()), *fresh),)
+    return (*groups, *added)
+
+
+def _new(slot: Slot, settings: Settings, waiting: list[str]) -> PoolSpec | None:
+    data = [disk.device for disk in slot.of_role(DATA) if disk.ready]
+    cache = [disk.device for disk in slot.of_role(WRITE_CACHE) if disk.ready]
+    wanted = slot.node.disks or settings.disks
+    wanted_cache = len(slot.node.write_cache) or (settings.write_cache.count or 0 if settings.write_cache else 0)
+    if len(data) < wanted or len(cache) < wanted_cache or not slot.host:
+        have, all_ = len(data) + len(cache), wanted + wanted_cache
+        waiting.append(f"node {slot.node.name} has {have} of {all_} disks")
+        return None
+    cache_type = (MIRROR if wanted_cache % 2 == 0 else STRIPE) if wanted_cache else ""
+    return PoolSpec(
+        node_selector={HOSTNAME_LABEL: slot.host},
+        data_raid_groups=_groups((), cut(data[:wanted], settings.group_size)),
+        write_cache_raid_groups=_groups((), cut(cache[:wanted_cache], 0)),
+        pool_config=_pool_config(
+            CStorPoolSettings(data_raid_group_type=settings.raid_type, write_cache_group_type=cache_type), settings
+        ),
+    )
+
+
+def _groups(old: tuple[RaidGroup, ...], names: Iterable[Names]) -> tuple[RaidGroup, ...]:
+    """Groups of those disks. What OpenEBS noted of a disk that stays is kept."""
+    if names_of(old) == tuple(names):
+        return old
+    known = {device.block_device_name: device for group in old for device in group.block_devices}
+    return tuple(
+        RaidGroup(block_devices=tuple(known.get(name) or PoolBlockDevice(block_device_name=name) for name in group))
+        for group in names
+    )
+
+
+def _pool_config(config: CStorPoolSettings, settings: Settings) -> CStorPoolSettings:
+    """With what the declaration says; what it does not mention stays as it is."""
+    pool = settings.pool
+    changes: dict[str, Any] = {}
+    if pool.compute_resources is not None:
+        changes["resources"] = ResourceRequirements(
+            requests=dict(pool.compute_resources.requests), limits=dict(pool.compute_resources.limits)
+        )
+    if pool.compression:
+        changes["compression"] = pool.compression
+    if pool.thick_provision is not None:
+        changes["thick_provision"] = pool.thick_provision
+    if pool.read_only_percent is not None:
+        changes["ro_threshold_limit"] = pool.read_only_percent
+    if pool.tolerations:
+        changes["tolerations"] = tuple(
+            Toleration(
+                key=t.key, operator=t.operator, value=t.value, effect=t.effect, toleration_seconds=t.toleration_seconds
+            )
+            for t in pool.tolerations
+        )
+    if pool.priority_class_name:
+        changes["priority_class_name"] = pool.priority_class_name
+    return msgspec.structs.replace(config, **changes) if changes else config

@@ -1,0 +1,156 @@
+"""The agent's side of `planning.offering`: devices get a file system of ours, are mounted, and are measured.
+
+A consent to wipe is used once. What is about to be lost is written down first; a second run may finish the same wipe,
+and nothing else. A device that carries the wanted file system already is never wiped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quartermaster.backends.base import AgentContext
+from quartermaster.host import FileSystem, Format
+from quartermaster.host.devices.model import Device, Signature
+from quartermaster.host.files import write_whole
+from quartermaster.host.mountinfo import mounted_at
+from quartermaster.support.errors import DeviceRefusedError, HostError
+
+
+async def offer_file_systems(
+    context: AgentContext, *, file_system: FileSystem, label: str, volumes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Makes `context.desired` true; the answer is what `planning.offering.bases_of` reads.
+
+    `volumes` are the paths of those that are here: what they are on is not given up.
+    """
+    mounted = {str(mount_target(context, entry)): entry for entry in context.desired.get("devices", ())}
+    wiped: list[str] = []
+    bases: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    try:
+        await release_file_systems(context, keep=list(mounted), volumes=volumes)
+    except HostError as error:
+        failed[""] = str(error)
+    counted: set[int] = set()
+    for path in (*context.desired.get("directories", ()), *mounted):
+        entry = mounted.get(path)
+        try:
+            if entry is not None:
+                entry = {**entry, "path": await _path_now(context, entry)}
+                if entry.get("wipe"):
+                    await _wipe(context, entry)
+                wanted = Format(file_system, entry["uuid"], label)
+                await context.machine.formatting.format(entry["path"], wanted, identity=entry["id"])
+                wiped += _settle_consent(context, entry)
+                await context.machine.mounts.mount(entry["path"], path, type=str(file_system), protect=True)
+            space = await context.machine.directories.space(path)
+        except HostError as error:  # one broken disk does not cost the host its others
+            failed[entry["path"] if entry is not None else path] = str(error)
+            continue
+        # Two directories of one file system share its room.
+        bases.append({"path": path, "total": 0 if space.file_system in counted else space.total})
+        counted.add(space.file_system)
+    if failed and not bases:
+        raise HostError("; ".join(failed.values()))
+    return {"bases": bases, "wiped": wiped, "failed": failed}
+
+
+async def release_file_systems(context: AgentContext, *, keep: Sequence[str] = (), volumes: Sequence[str] = ()) -> None:
+    """Unmounts what this service has mounted, but for those; their content stays.
+
+    What the leader knew of volumes may have been old when it decided. What is on a disk now is known here.
+    """
+    below = f"{context.directory / 'mounts' / (context.instance or '-')}/"
+    needed: list[str] = []
+    for mount in context.machine.mounts.table():
+        if not mount.target.startswith(below) or mount.target in keep:
+            continue
+        held = [path for path in volumes if path.startswith(f"{mount.target}/")]
+        if held:
+            needed.append(f"cannot give up {mount.source}: the volume {Path(held[0]).name} is on it")
+        else:
+            await context.machine.mounts.unmount(mount.target, remove=True)
+    if needed:
+        raise HostError(needed[0], hint="it goes when its volumes are gone")
+
+
+def mount_target(context: AgentContext, entry: Mapping[str, Any]) -> Path:
+    return context.directory / "mounts" / (context.instance or "-") / str(entry["uuid"])
+
+
+def uuids_of(desired: Mapping[str, Any]) -> list[str]:
+    """For `KnowsFileSystems`."""
+    return [entry["uuid"] for entry in desired.get("devices", ())]
+
+
+async def refuse_unmounted(context: AgentContext, path: str) -> None:
+    """What looks like a missing directory may be one on a disk that is not there: it is neither made nor given up."""
+    base = str(Path(path).parent)
+    if Path(base).parent.parent.name == "mounts" and mounted_at(context.machine.mounts.table(), base) is None:
+        raise HostError(
+            f"cannot reach {path}: the disk that it is on is not mounted",
+            hint="it goes on when the disk is back; `qm devices` shows what is there",
+        )
+
+
+async def _path_now(context: AgentContext, entry: Mapping[str, Any]) -> str:
+    """A disk is found by its identity, wherever the kernel has put it since it was assigned."""
+    path, identity = str(entry["path"]), entry["id"]
+    device = await context.machine.devices.inspect(path)
+    if not identity or (device is not None and device.hardware_identity == identity):
+        return path
+    found = await context.machine.devices.discover()
+    return next((one.path for one in found if one.hardware_identity == identity), path)
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """A consent that was used for one disk, written down before the wipe; `done` when our file system is on it."""
+
+    consent: str
+    found: tuple[Signature, ...]
+    done: bool = False
+
+
+async def _wipe(context: AgentContext, entry: Mapping[str, Any]) -> None:
+    """By the consent that the entry carries; a device that carries the wanted file system already is left alone."""
+    consent, path, file = str(entry["wipe"]), str(entry["path"]), _mark_file(context, entry)
+
+    async def record(_: Device, found: tuple[Signature, ...]) -> None:
+        known = _read_mark(file)
+        if known is not None and known.consent == consent:
+            if known.done or not all(signature in known.found for signature in found):
+                raise DeviceRefusedError(
+                    f"cannot wipe {path}: the consent {consent} was used already, and there is something new on it",
+                    code="ConsentUsed",
+                    hint="a consent is used once; look at the disk, and wipe it by hand if nothing on it is wanted",
+                )
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, msgspec.json.encode(_Mark(consent, found)))
+
+    device = await context.machine.devices.inspect(path)
+    if device is None or not any(signature.uuid == entry["uuid"] for signature in device.signatures):
+        await context.machine.formatting.wipe(path, consent=consent, record=record)
+
+
+def _settle_consent(context: AgentContext, entry: Mapping[str, Any]) -> list[str]:
+    """The consent by which the disk was wiped, whoever asks by now: it may be gone from what is desired already."""
+    file = _mark_file(context, entry)
+    known = _read_mark(file)
+    if known is None:
+        return []
+    if not known.done:
+        write_whole(file, msgspec.json.encode(msgspec.structs.replace(known, done=True)))
+    return [known.consent]
+
+
+def _mark_file(context: AgentContext, entry: Mapping[str, Any]) -> Path:
+    return context.directory / f"consent-{entry['uuid']}"
+
+
+def _read_mark(file: Path) -> _Mark | None:
+    return msgspec.json.decode(file.read_bytes(), type=_Mark) if file.exists() else None

@@ -1,0 +1,88 @@
+"""The devices that agents reported, or those of this machine, as a table with the reason beside each rejected one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from quartermaster.cli.finding import Query, list_whole
+from quartermaster.cli.output import format_document, parse_output
+from quartermaster.cli.session import Session
+from quartermaster.cli.tables import NONE, Writer
+from quartermaster.resources.devices import Device
+from quartermaster.resources.orchestration import Host
+from quartermaster.resources.quantity import Amount, of_bytes
+from quartermaster.support.errors import NotFoundError, UsageError
+
+_COLUMNS = ("HOST", "PATH", "SIZE", "STATE", "MESSAGE")
+_WIDE = ("HOST", "PATH", "SIZE", "TYPE", "ID", "STATE", "REASON", "MESSAGE")
+_ROUNDED = 1 << 20
+
+
+async def show_devices(session: Session, host: str, *, this_host: bool, output: str) -> None:
+    form = parse_output(output)
+    if form.form not in ("", "wide", "yaml", "json"):
+        raise UsageError(f'cannot print devices as "{output}"', hint="-o takes wide, yaml or json")
+    rows = await _here() if this_host else await _reported(session, host)
+    if not form.is_table:
+        click.echo(format_document(form, {"devices": rows}), nl=False)
+    elif rows:
+        headers = _WIDE if form.form == "wide" else _COLUMNS
+        click.echo(Writer(headers).format([_cell(row, header) for header in headers] for row in rows), nl=False)
+    else:
+        click.echo("No devices found", err=True)
+
+
+async def _reported(session: Session, name: str) -> list[dict[str, Any]]:
+    async with session.store(reads_only=True) as store:
+        namespace = session.namespace(store)
+        found = (await list_whole(store, Host, Query(namespace))).objects
+    hosts = [one for one in found if isinstance(one, Host) and name in ("", one.metadata.name)]
+    if name and not hosts:
+        known = ", ".join(one.metadata.name for one in found) or "none"
+        raise NotFoundError(f'cannot find the host "{name}" in the namespace {namespace}', hint=f"there are: {known}")
+    for one in hosts:
+        if one.status.inventory is None:
+            click.echo(f"note: {one.metadata.name} has not reported its devices yet", err=True)
+    return [
+        row
+        for one in hosts
+        if one.status.inventory is not None
+        for row in _rows(one.metadata.name, one.status.inventory.devices)
+    ]
+
+
+async def _here() -> list[dict[str, Any]]:
+    from quartermaster.host import gather_facts, open_host
+    from quartermaster.host.places import device_root, host_name, state_directory
+    from quartermaster.orchestration.inventory import inventory_of
+
+    machine = open_host(state_directory(), device_root=device_root())
+    # Which file systems are ours is known to the store alone: here they are somebody's data like any others.
+    inventory = inventory_of(await machine.devices.discover(), (), await gather_facts(machine.commands))
+    return _rows(host_name(), inventory.devices)
+
+
+def _rows(host: str, devices: Sequence[Device]) -> list[dict[str, Any]]:
+    return [
+        {
+            "host": host,
+            "path": device.path,
+            "size": of_bytes(Amount.of(device.size).bytes) if device.size is not None else "",
+            "type": {True: "disk", False: "flash", None: ""}[device.rotational],
+            "id": device.id,
+            "state": device.state,
+            "reason": device.reason,
+            "message": device.message,
+        }
+        for device in devices
+    ]
+
+
+def _cell(row: dict[str, Any], header: str) -> str:
+    if header == "SIZE" and row["size"]:
+        # To the whole MiB: the last bytes of a disk are nobody's concern.
+        return of_bytes(Amount.of(row["size"]).bytes // _ROUNDED * _ROUNDED)
+    return " ".join(str(row[header.lower()]).split()) or NONE

@@ -1,0 +1,124 @@
+"""What `qm join` and `qm leave` do on this host, beside what they say to the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+
+from quartermaster.cli.contexts import change, contexts_path, without_context
+from quartermaster.cli.hosting import (
+    AGENT_DAEMON,
+    Wanted,
+    offered,
+    save_context,
+    serve,
+    start_agent,
+    tell,
+    this_host,
+    wait_until_up,
+)
+from quartermaster.cli.offering import Offer
+from quartermaster.cli.session import Session
+from quartermaster.host.facts import addresses
+from quartermaster.host.files import remove
+from quartermaster.host.places import host_name, state_directory
+from quartermaster.operators.settings import FILE as SETTINGS_FILE
+from quartermaster.operators.settings import HostSettings, read_settings, write_settings
+from quartermaster.orchestration.joining.access import ACCESS_FILE, StoreAccess, read_access
+from quartermaster.orchestration.joining.certificates import HostCertificates
+from quartermaster.orchestration.joining.client import join
+from quartermaster.orchestration.joining.leaving import announce, forget, reasons_to_stay, what_is_left
+from quartermaster.stores import Store, open_store
+from quartermaster.support.errors import ConflictError, DeadlineError, NotFoundError, UsageError
+
+_LOOK_S = 0.5
+
+
+async def join_cluster(session: Session, token: str, offer: Offer, wanted: Wanted) -> None:
+    directory = state_directory()
+    machine = this_host(directory)
+    before = read_settings(directory)
+    if before is not None and before.store:
+        raise UsageError(
+            f"cannot join: this host is alone, on {before.store}", hint="`qm store migrate` moves it to etcd"
+        )
+    settings = offered(before or HostSettings(name=host_name()), offer, session.given_namespace)
+    if wanted.debounce_s is not None:
+        settings = replace(settings, timings=replace(settings.timings, debounce_s=wanted.debounce_s))
+    if not settings.addresses:
+        settings = replace(settings, addresses=await addresses(machine.commands))
+    access = read_access(directory)
+    if access is None:
+        tell(f"joining as {settings.name}")
+        access = await join(
+            directory, token, host=settings.name, addresses=settings.addresses, patience_s=wanted.timeout_s
+        )
+    elif access.host != settings.name:
+        raise UsageError(f"cannot join as {settings.name}: this host is in a cluster, as {access.host}")
+    settings = replace(settings, namespace=access.namespace)
+    write_settings(directory, settings)
+    context = save_context(wanted.context or settings.name, access.url, settings.namespace)
+    tell(f"store: {access.url.partition('?')[0]}, saved as the context {context}")
+    if wanted.foreground:
+        await serve(directory, settings)
+        return
+    await start_agent(machine, directory)
+    await wait_until_up(machine, access.url, settings, wanted.timeout_s)
+    click.echo(f"{settings.name} is up")
+
+
+async def leave_cluster(*, timeout_s: float, cancel: bool) -> None:
+    directory = state_directory()
+    access = read_access(directory)
+    if access is None:
+        raise UsageError("cannot leave: this host belongs to no cluster", hint="`qm down` stops a host that is alone")
+    store = await open_store(access.url, manager="qm", patience_s=8.0)
+    try:
+        if cancel:
+            await announce(store, access.host, access.namespace, leaving=False)
+            click.echo(f"{access.host} stays")
+            return
+        if reasons := await reasons_to_stay(store, access.host, access.namespace):
+            listed = "".join(f"\n  {reason}" for reason in reasons)
+            raise ConflictError(f"cannot take {access.host} out of its cluster:{listed}")
+        await announce(store, access.host, access.namespace, leaving=True)
+        await _until_free(store, access, timeout_s)
+        await _go(store, access, directory)
+    finally:
+        await store.close()
+    click.echo(f"{access.host} has left")
+
+
+async def _until_free(store: Store, access: StoreAccess, timeout_s: float) -> None:
+    said = ""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while left := await what_is_left(store, access.host, access.namespace):
+                if left != said:
+                    tell(left)
+                    said = left
+                await asyncio.sleep(_LOOK_S)
+    except TimeoutError:
+        raise DeadlineError(
+            f"cannot see {access.host} free within {timeout_s:.0f} s: {said}",
+            hint="it goes on leaving; run it again, or take it back with `qm leave --cancel`",
+        ) from None
+
+
+async def _go(store: Store, access: StoreAccess, directory: Path) -> None:
+    """The agent first, or it would come back; the way into the store last, or nothing could be finished."""
+    await this_host(directory).daemons.stop(AGENT_DAEMON)
+    await forget(store, access.host, access.namespace)
+    files = HostCertificates(directory)
+    for name in files.installed():
+        files.discard(name)
+    for name in (ACCESS_FILE, SETTINGS_FILE):
+        remove(directory / name)
+    try:
+        change(contexts_path(os.environ), lambda saved: without_context(saved, access.host))
+    except NotFoundError:
+        return

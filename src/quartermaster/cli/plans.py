@@ -1,0 +1,104 @@
+"""What the leader would do to storage clusters, as it is or with changed files. Nothing is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from quartermaster.backends.registry import installed_backends
+from quartermaster.cli.given import Given
+from quartermaster.cli.planning import Planned
+from quartermaster.cli.session import MANAGER
+from quartermaster.cli.tables import Writer
+from quartermaster.operators.looking import Prospect, look, prospects
+from quartermaster.planning.cluster import ClusterKey
+from quartermaster.planning.outcomes import READY
+from quartermaster.resources import Object, StorageCluster, StorageNode
+
+if TYPE_CHECKING:
+    from quartermaster.stores import Store
+
+KINDS: tuple[type[Object], ...] = (StorageNode, StorageCluster)
+_STEPS = ("STEP", "WHAT", "WHY")
+_NODES = ("NODE", "STATE", "MESSAGE")
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """One cluster, as programs read it."""
+
+    cluster: str
+    online: bool
+    message: str
+    paused: bool
+    steps: list[dict[str, Any]]
+    nodes: list[dict[str, str]]
+
+
+async def plan_clusters(store: Store, namespace: str, given: Sequence[Given]) -> Planned:
+    """Every storage cluster of the namespace, with what was given in place of what is there."""
+    backends = {backend.type: backend for backend in installed_backends()}
+    changed = [
+        await store.apply(one.document, manager=MANAGER, force=True, dry_run=True)
+        for one in given
+        if one.kind in KINDS and one.namespace == namespace
+    ]
+    found = prospects(await look(store, namespace, backends, changed), backends)
+    data = {"clusters": [msgspec.to_builtins(_shown(*item)) for item in found.items()]}
+    text = "\n".join(_text(key, prospect) for key, prospect in found.items())
+    return Planned(text or f"no storage cluster is declared in {namespace}\n", data)
+
+
+def _shown(key: ClusterKey, prospect: Prospect) -> Shown:
+    waiting = [step.digest for step in prospect.work.unapproved]
+    return Shown(
+        cluster=key.status_name,
+        online=prospect.standing.online,
+        message=prospect.standing.why.message,
+        paused=prospect.view.settings.paused,
+        steps=[
+            {
+                "what": step.what,
+                "why": step.why,
+                "destructive": step.destructive,
+                "waitsForApproval": bool(step.digest) and step.digest in waiting,
+            }
+            for step in prospect.work.steps
+        ],
+        nodes=[
+            {"name": name, "state": outcome.state, "message": outcome.message}
+            for name, outcome in sorted(prospect.plan.nodes.items())
+        ],
+    )
+
+
+def _text(key: ClusterKey, prospect: Prospect) -> str:
+    shown = _shown(key, prospect)
+    state = click.style("ONLINE", fg="green") if shown.online else click.style("OFFLINE", fg="red")
+    lines = [f"{key.status_name}: {state}, {shown.message}\n"]
+    if shown.paused:
+        lines.append("  paused: nothing of this is done until `qm resume`\n")
+    if shown.steps:
+        rows = [
+            (str(number), step["what"] + _mark(step), step["why"]) for number, step in enumerate(shown.steps, start=1)
+        ]
+        lines.append(_indented(Writer(_STEPS).format(rows)))
+    else:
+        lines.append("  nothing to do\n")
+    troubled = [node for node in shown.nodes if node["state"] != READY]
+    if troubled:
+        rows = [(node["name"], node["state"], node["message"]) for node in troubled]
+        lines.append(_indented(Writer(_NODES).format(rows)))
+    return "".join(lines)
+
+
+def _mark(step: dict[str, Any]) -> str:
+    if step["waitsForApproval"]:
+        return " (destroys; waits for `qm approve`)"
+    return " (destroys)" if step["destructive"] else ""
+
+
+def _indented(text: str) -> str:
+    return "".join(f"  {line}\n" for line in text.splitlines())

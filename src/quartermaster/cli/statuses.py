@@ -1,0 +1,177 @@
+"""A table of clusters and nodes: printed once, or again in its place with every change until all are ONLINE."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from quartermaster.cli.failures import FAILED
+from quartermaster.cli.finding import Query, list_whole
+from quartermaster.cli.output import as_document, as_list, format_document, nothing_found, parse_output
+from quartermaster.cli.session import Session
+from quartermaster.cli.tables import NONE, Writer
+from quartermaster.cli.watching import changes
+from quartermaster.resources.marks import CLUSTER_LABEL
+from quartermaster.resources.model import Key
+from quartermaster.resources.storage import ONLINE, Capacity, NodeReport, StorageStatus
+from quartermaster.support.errors import DeadlineError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from quartermaster.stores import Store
+
+_CLUSTERS = ("CLUSTER", "STATUS", "NODES", "READY", "USED", "CAPACITY", "MESSAGE")
+_NODES = ("NODE", "CLUSTER", "HOST", "ZONE", "STATE", "CAPACITY", "MESSAGE")
+_UP = "\x1b[{}A\x1b[J"
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    names: tuple[str, ...] = ()
+    output: str = ""
+    wait: bool | None = None
+    timeout_s: float = 600.0
+
+
+async def show_status(session: Session, look: Look) -> int:
+    form = parse_output(look.output)
+    if form.form not in ("", "yaml", "json"):
+        raise UsageError(f'cannot print a status as "{look.output}"', hint="-o takes yaml or json")
+    async with session.store(reads_only=True) as store:
+        namespace = session.namespace(store)
+        found = await _statuses(store, namespace)
+        live = look.wait if look.wait is not None else form.is_table and sys.stdout.isatty()
+        # Who waits for a cluster by its name may have declared it a moment ago.
+        wanted = _named(found, look.names) if look.wait else _chosen(found, look.names, namespace)
+        if live and not _settled(wanted, look.names):
+            wanted = await _follow(store, namespace, look, show=form.is_table)
+        elif form.is_table:
+            click.echo(_table(wanted) or f"{nothing_found([StorageStatus], namespace)}\n", nl=False, err=not wanted)
+    if not form.is_table:
+        click.echo(format_document(form, as_list([as_document(one) for one in wanted])), nl=False)
+    return 0 if wanted and all(one.spec.status == ONLINE for one in wanted) else FAILED
+
+
+async def _statuses(store: Store, namespace: str) -> list[StorageStatus]:
+    listing = await list_whole(store, StorageStatus, Query(namespace))
+    return [one for one in listing.objects if isinstance(one, StorageStatus)]
+
+
+def is_named(status: StorageStatus, name: str) -> bool:
+    return name in (status.metadata.name, status.metadata.labels.get(CLUSTER_LABEL))
+
+
+def _chosen(found: Sequence[StorageStatus], names: Sequence[str], namespace: str) -> list[StorageStatus]:
+    for name in names:
+        if not any(is_named(one, name) for one in found):
+            known = ", ".join(one.metadata.name for one in found) or "none"
+            raise NotFoundError(f"cannot find the storage cluster {name} in {namespace}", hint=f"there are {known}")
+    return _named(found, names)
+
+
+def _named(found: Sequence[StorageStatus], names: Sequence[str]) -> list[StorageStatus]:
+    return [one for one in found if not names or any(is_named(one, name) for name in names)]
+
+
+def _settled(found: Sequence[StorageStatus], names: Sequence[str]) -> bool:
+    """Whether all that is waited for is there and ONLINE; who names nothing waits for at least one."""
+    there = all(any(is_named(one, name) for one in found) for name in names)
+    return bool(found) and there and all(one.spec.status == ONLINE for one in found)
+
+
+async def _follow(store: Store, namespace: str, look: Look, *, show: bool) -> list[StorageStatus]:
+    """Until all are ONLINE; who waits for nothing in particular waits for the first cluster."""
+    screen = _Screen(show)
+    latest: list[StorageStatus] = []
+    try:
+        async with asyncio.timeout(look.timeout_s):
+            async with aclosing(_snapshots(store, namespace)) as snapshots:
+                async for found in snapshots:
+                    latest = _named(found, look.names)
+                    screen.show(_table(latest))
+                    if _settled(latest, look.names):
+                        return latest
+    except TimeoutError:
+        waiting = "; ".join(f"{one.metadata.name}: {one.status.message}" for one in latest if one.spec.status != ONLINE)
+        raise DeadlineError(
+            f"cannot see the clusters ONLINE within {look.timeout_s:g} s: {waiting or 'there is none'}",
+            hint="`qm describe storagestatus` and `qm devices` tell more",
+        ) from None
+    return latest
+
+
+async def _snapshots(store: Store, namespace: str) -> AsyncGenerator[list[StorageStatus], None]:
+    known: dict[Key, StorageStatus] = {}
+    yield []
+    async with aclosing(changes(store, StorageStatus, Query(namespace))) as batches:
+        async for batch in batches:
+            for change in batch:
+                if change.type == "DELETED":
+                    known.pop(change.object.key, None)
+                elif isinstance(change.object, StorageStatus):
+                    known[change.object.key] = change.object
+            yield [known[key] for key in sorted(known)]
+
+
+class _Screen:
+    """On a terminal a table takes the place of the one before; elsewhere every new one is printed below the last."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._terminal = sys.stdout.isatty()
+        self._shown = ""
+
+    def show(self, table: str) -> None:
+        if not self._wanted or not table or table == self._shown:
+            return
+        above = _UP.format(self._shown.count("\n")) if self._shown and self._terminal else ""
+        click.echo(above + table, nl=False)
+        self._shown = table
+
+
+def _table(found: Sequence[StorageStatus]) -> str:
+    if not found:
+        return ""
+    clusters = Writer(_CLUSTERS).format([_cluster_row(one) for one in found])
+    nodes = [_node_row(one, node) for one in found for node in one.status.nodes]
+    text = clusters + ("\n" + Writer(_NODES).format(nodes) if nodes else "")
+    text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+    hidden = sum((one.status.node_count or 0) - len(one.status.nodes) for one in found)
+    return text + (f"and {hidden} more nodes, which are ready: `qm get storagenodes`\n" if hidden > 0 else "")
+
+
+def _cluster_row(one: StorageStatus) -> tuple[str, ...]:
+    status = one.status
+    return (
+        one.metadata.name,
+        one.spec.status,
+        _count(status.node_count),
+        _count(status.ready_count),
+        *_amounts(status.capacity),
+        status.message,
+    )
+
+
+def _node_row(one: StorageStatus, node: NodeReport) -> tuple[str, ...]:
+    total = _amounts(node.capacity)[1]
+    return (node.name, one.metadata.name, node.host or NONE, _count(node.zone), node.state, total, node.message)
+
+
+def _amounts(capacity: Capacity | None) -> tuple[str, str]:
+    """(used, total), each as short as it can be said."""
+    return (_amount(capacity.used), _amount(capacity.total)) if capacity is not None else ("0", "0")
+
+
+def _amount(value: Any) -> str:
+    from quartermaster.planning.capacity import shown
+    from quartermaster.resources.quantity import Amount
+
+    return shown(Amount.of(value).bytes) if value is not None else "0"
+
+
+def _count(value: int | None) -> str:
+    return str(value) if value is not None else "0"

@@ -1,0 +1,86 @@
+"""Claims with their volumes as one table: what a person asks who looks for space, or for where something is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from quartermaster.cli.finding import Query, list_whole
+from quartermaster.cli.output import Output, format_document, nothing_found, parse_output
+from quartermaster.cli.session import Session
+from quartermaster.cli.tables import NONE, Writer, age
+from quartermaster.provisioning.intent import record_of
+from quartermaster.provisioning.protocol import PROVISIONED, RESIZING, STORAGE, find_condition, mounts_of
+from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
+from quartermaster.support.errors import UsageError
+
+if TYPE_CHECKING:
+    from quartermaster.stores import Store
+
+_COLUMNS = ("NAME", "STATUS", "SIZE", "CLASS", "HOSTS", "MOUNTED", "AGE", "MESSAGE")
+_WIDE = (*_COLUMNS[:-1], "VOLUME", "MODES", "MESSAGE")
+
+
+async def show_volumes(session: Session, *, all_namespaces: bool, output: str) -> None:
+    form = parse_output(output)
+    if form.form not in ("", "wide", "yaml", "json"):
+        raise UsageError(f'cannot print volumes as "{output}"', hint="-o takes wide, yaml or json")
+    async with session.store(reads_only=True) as store:
+        namespace = None if all_namespaces else session.namespace(store)
+        rows = await volume_rows(store, namespace)
+    if form.is_table and not rows:
+        click.echo(nothing_found([PersistentVolumeClaim], namespace), err=True)
+        return
+    click.echo(_formatted(rows, form, with_namespace=all_namespaces), nl=False)
+
+
+async def volume_rows(store: Store, namespace: str | None) -> list[dict[str, Any]]:
+    claims = (await list_whole(store, PersistentVolumeClaim, Query(namespace))).objects
+    volumes = {one.metadata.name: one for one in (await list_whole(store, PersistentVolume, Query(None))).objects}
+    rows = []
+    for claim in claims:
+        if isinstance(claim, PersistentVolumeClaim):
+            volume = volumes.get(claim.spec.volume_name)
+            rows.append(_row(claim, volume if isinstance(volume, PersistentVolume) else None))
+    return rows
+
+
+def _row(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> dict[str, Any]:
+    record = record_of(volume) if volume is not None else None
+    conditions = claim.status.conditions
+    said = find_condition(conditions, PROVISIONED) or find_condition(conditions, RESIZING)
+    deleting = claim.metadata.deletion_timestamp is not None
+    return {
+        "namespace": claim.metadata.namespace,
+        "name": claim.metadata.name,
+        "status": "Terminating" if deleting else claim.status.phase or "Unseen",
+        "size": str(claim.status.capacity.get(STORAGE) or claim.spec.resources.requests.get(STORAGE, "")),
+        "class": claim.spec.storage_class_name or "",
+        "volume": claim.spec.volume_name,
+        "hosts": list(record.volume.placement.hosts) if record is not None else [],
+        "mounted": {host: list(paths) for host, paths in mounts_of(volume).items()} if volume is not None else {},
+        "modes": list(claim.spec.access_modes),
+        "created": claim.metadata.creation_timestamp or "",
+        "message": said.message if said is not None else "",
+    }
+
+
+def _formatted(rows: list[dict[str, Any]], form: Output, *, with_namespace: bool) -> str:
+    if not form.is_table:
+        return format_document(form, {"volumes": rows})
+    headers = _WIDE if form.form == "wide" else _COLUMNS
+    writer = Writer((*(("NAMESPACE",) if with_namespace else ()), *headers))
+    return writer.format(
+        [*((row["namespace"],) if with_namespace else ()), *(_cell(row, header) for header in headers)] for row in rows
+    )
+
+
+def _cell(row: dict[str, Any], header: str) -> str:
+    if header == "AGE":
+        return age(row["created"])
+    value = row[header.lower()]
+    if header == "MOUNTED":
+        value = [f"{host}:{path}" for host, paths in value.items() for path in paths]
+    text = ",".join(value) if isinstance(value, list) else " ".join(str(value).split())
+    return text or NONE

@@ -1,0 +1,86 @@
+"""Directories that hold somebody's files: made once, measured, and removed only as a whole.
+
+What is being removed gets another name first, so that a volume that is half gone is never taken for a whole one.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from quartermaster.host.commands import Command, Commands
+from quartermaster.support.errors import HostError
+
+_REMOVING_TIMEOUT_S = 600.0
+
+
+class Space(msgspec.Struct, frozen=True):
+    total: int  # bytes of the file system
+    available: int  # to users
+    file_system: int  # the same number for two paths: they share the room
+
+
+class Directories(Protocol):
+    """Each call that changes something answers whether it did."""
+
+    async def ensure(self, path: str, *, mode: int = 0o770) -> bool:
+        """One directory; its parent has to be there, else HostError: it may be a mount that is missing."""
+        ...
+
+    async def remove(self, path: str) -> bool:
+        """The directory with all that is in it, but nothing that is mounted in it."""
+        ...
+
+    async def exists(self, path: str) -> bool: ...
+
+    async def space(self, path: str) -> Space: ...
+
+
+class HostDirectories:
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+
+    async def ensure(self, path: str, *, mode: int = 0o770) -> bool:
+        try:
+            os.mkdir(path, mode)
+        except FileExistsError:
+            if not _is_directory(path):
+                raise HostError(f"cannot make the directory {path}: something else has that name") from None
+            return False
+        except OSError as error:
+            raise HostError(f"cannot make the directory {path}: {error.strerror}") from error
+        os.chmod(path, mode)  # past the umask
+        return True
+
+    async def remove(self, path: str) -> bool:
+        doomed = str(Path(path).with_name(f".{Path(path).name}.removing"))
+        try:
+            with suppress(FileNotFoundError):
+                os.rename(path, doomed)
+        except OSError as error:
+            raise HostError(f"cannot remove the directory {path}: {error.strerror}") from error
+        if not _is_directory(doomed):
+            return False
+        argv = ("rm", "--recursive", "--force", "--one-file-system", "--", doomed)
+        await self._commands.run(Command(argv, verb=f"remove {path}", timeout_s=_REMOVING_TIMEOUT_S))
+        return True
+
+    async def exists(self, path: str) -> bool:
+        return _is_directory(path)
+
+    async def space(self, path: str) -> Space:
+        try:
+            found = os.statvfs(path)
+            return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, os.stat(path).st_dev)
+        except OSError as error:
+            raise HostError(
+                f"cannot measure {path}: {error.strerror}", hint="make the directory, or mount what belongs there"
+            ) from error
+
+
+def _is_directory(path: str) -> bool:
+    return os.path.isdir(path)

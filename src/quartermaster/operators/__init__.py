@@ -1,0 +1,1 @@
+"""What the leader runs: the storage clusters of a namespace, and the process that holds all of it."""

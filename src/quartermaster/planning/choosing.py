@@ -1,0 +1,254 @@
+"""Which devices and directories of a host a StorageNode means, and which of them may be used.
+
+An explicit list wins over a filter, a filter over "all", and all over nothing. What the node says wins over what its
+StorageCluster says for all nodes, and that over what the host's own agent was started with.
+
+A path names a disk only until the disk is in use: from then on its identity does, wherever the kernel puts it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+import msgspec
+
+from quartermaster.host.devices.judging import Reason, State
+from quartermaster.host.devices.model import normal_wwn
+from quartermaster.planning.cluster import ChosenDevice
+from quartermaster.resources.devices import Device, DeviceFilter
+from quartermaster.resources.quantity import Amount
+from quartermaster.resources.storage import StorageCluster, StorageNode
+
+IN_USE = str(State.IN_USE)
+AVAILABLE = str(State.AVAILABLE)
+REJECTED = str(State.REJECTED)
+FAILED = "Failed"
+MISSING = "Missing"
+DUPLICATE = "DuplicateDevice"
+NOT_FOUND = "NotFound"
+
+# What a consent helps against. A disk in use is never wiped, nor is one that holds data of another cluster.
+_CONTENT = frozenset((Reason.FOREIGN_DATA, Reason.PARTITIONED, Reason.MEMBER))
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What is meant by a declaration."""
+
+    devices: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+    filter: DeviceFilter | None = None
+    all: bool = False
+
+
+class _Declared(Protocol):
+    """The fields that StorageNode, StorageCluster and the wishes of a Host have in common."""
+
+    @property
+    def devices(self) -> tuple[str, ...]: ...
+    @property
+    def directories(self) -> tuple[str, ...]: ...
+    @property
+    def device_filter(self) -> DeviceFilter | None: ...
+    @property
+    def use_all_devices(self) -> bool | None: ...
+
+
+def offer_of(node: StorageNode, cluster: StorageCluster | None = None, wishes: _Declared | None = None) -> Offer:
+    """The first of them that says anything decides, for all four fields at once."""
+    declared: list[_Declared | None] = [node.spec, cluster.spec if cluster is not None else None, wishes]
+    for one in declared:
+        if one is None or not _says_anything(one):
+            continue
+        if one.devices:
+            return Offer(one.devices, one.directories)
+        if one.device_filter is not None:
+            return Offer((), one.directories, one.device_filter)
+        return Offer((), one.directories, None, bool(one.use_all_devices))
+    return Offer()
+
+
+def _says_anything(one: _Declared) -> bool:
+    return bool(one.devices or one.directories) or one.device_filter is not None or one.use_all_devices is not None
+
+
+def choose_devices(
+    offer: Offer,
+    reported: Sequence[Device],
+    *,
+    known: Sequence[Device] = (),
+    serving: Mapping[str, str] | None = None,
+    consents: Sequence[str] = (),
+    host: str = "",
+) -> tuple[ChosenDevice, ...]:
+    """The devices that are meant, by path.
+
+    `known` are those of the node's status; `serving` says of each identity in use by which path it was declared.
+    """
+    held = serving or {}
+    if offer.devices:
+        found = _listed(offer.devices, reported, held)
+        chosen = [_judged(device, held, consents, path) for path, device in found.items() if device is not None]
+        absent = [path for path, device in found.items() if device is None]
+        chosen += [_absent(path, host) for path in absent if path not in held.values()]
+    else:
+        matches = _filter(offer)
+        chosen = [_judged(device, held, consents) for device in reported if matches(device)]
+    present = {device.id for device in reported if device.id}
+    paths = {one.path for one in chosen}
+    sizes = {one.id: _bytes(one.size) for one in known}
+    for identity, path in held.items():
+        if identity not in present and path not in paths and _still_meant(offer, path):
+            chosen.append(_missing(identity, path, sizes.get(identity, 0), host))
+    return tuple(sorted(chosen, key=lambda one: one.path))
+
+
+def _still_meant(offer: Offer, path: str) -> bool:
+    """Whether a disk that is not found is one that somebody wants; a filter cannot be asked about it."""
+    return path in offer.devices if offer.devices else offer.filter is not None or offer.all
+
+
+def _listed(paths: Sequence[str], reported: Sequence[Device], held: Mapping[str, str]) -> dict[str, Device | None]:
+    """For each path its device. One disk may be listed by two names, and counts once."""
+    by_path = {device.path: device for device in reported}
+    by_id = {device.id: device for device in reported if device.id}
+    taken: dict[str, Device] = {}
+    for identity, path in sorted(held.items()):
+        # Two disks may have been declared by one path, one after the other: the one that is there now counts.
+        device = by_id.get(identity)
+        if device is not None and (path not in taken or device.path == path):
+            taken[path] = device
+    found: dict[str, Device | None] = {}
+    seen = {device.path for device in taken.values()}
+    for path in paths:
+        device = taken.get(path)
+        if device is None:
+            device = by_path.get(path) or _linked(path, reported)
+            if device is not None and device.path in seen:
+                continue
+            seen |= {device.path} if device is not None else set()
+        found[path] = device
+    return found
+
+
+def _linked(path: str, reported: Sequence[Device]) -> Device | None:
+    """/dev/disk/by-id/wwn-0x5000c5… and its like carry the identity at their end."""
+    directory, _, name = path.rpartition("/")
+    if directory != "/dev/disk/by-id":
+        return None
+    return next((one for one in reported if any(tail and name.endswith(tail) for tail in (one.id, one.serial))), None)
+
+
+def _judged(device: Device, held: Mapping[str, str], consents: Sequence[str], declared: str = "") -> ChosenDevice:
+    serving = (device.id or device.path) in held or device.path in held
+    usable = device.state == AVAILABLE or (serving and device.state not in (FAILED, MISSING))
+    consent = ""
+    if not usable and device.reason in _CONTENT:
+        consent = next((one for one in consents if is_named(device, one)), "")
+    trouble = not usable and not consent
+    return ChosenDevice(
+        path=device.path,
+        id=device.id,
+        size=_bytes(device.size),
+        rotational=bool(device.rotational),
+        usable=not trouble,
+        reason=(device.reason or device.state) if trouble else "",
+        message=(device.message or f"{device.path} is {device.state or 'not examined yet'}") if trouble else "",
+        serving=serving,
+        declared=declared,
+        consent=consent,
+    )
+
+
+def _absent(path: str, host: str) -> ChosenDevice:
+    where = f"host {host}" if host else "the host"
+    return ChosenDevice(path, "", 0, usable=False, reason=NOT_FOUND, message=f"{where} has no device {path}")
+
+
+def _missing(identity: str, path: str, size: int, host: str) -> ChosenDevice:
+    where = f"host {host}" if host else "the host"
+    message = f"the disk {identity}, which was {path}, is not found on {where} any more"
+    return ChosenDevice(path, identity, size, usable=False, reason=MISSING, message=message, serving=True)
+
+
+def is_named(device: Device, consent: str) -> bool:
+    """Whether a person who writes this serial number or WWN means this device."""
+    wanted = consent.strip()
+    return bool(wanted) and (
+        wanted in (device.id, device.serial) or (bool(device.id) and normal_wwn(wanted) == normal_wwn(device.id))
+    )
+
+
+def _filter(offer: Offer) -> Callable[[Device], bool]:
+    wanted = offer.filter
+    if wanted is None:
+        return lambda _: offer.all
+    name = re.compile(wanted.name)
+    least = _bytes(wanted.min_size)
+    most = _bytes(wanted.max_size) if wanted.max_size is not None else None
+
+    def matches(device: Device) -> bool:
+        size = _bytes(device.size)
+        return (
+            name.search(device.path.rpartition("/")[2]) is not None
+            and size >= least
+            and (most is None or size <= most)
+            and (wanted.rotational is None or bool(device.rotational) == wanted.rotational)
+        )
+
+    return matches
+
+
+def _bytes(size: str | int | None) -> int:
+    if size is None:
+        return 0
+    return size if isinstance(size, int) else _bytes_of_text(size)
+
+
+@lru_cache(maxsize=4096)
+def _bytes_of_text(size: str) -> int:
+    return Amount.of(size).bytes
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """That a node means a device or directory: who, where and what."""
+
+    node: str
+    host: str
+    what: str  # an identity, or a path where there is none
+    serving: bool
+
+
+def first_claims(claims: Iterable[Claim]) -> dict[str, str]:
+    """Which node has each device or directory: the one that serves it, else the first; key → node.
+
+    A disk is known by its identity on every host; a path only on its own.
+    """
+    winners: dict[str, Claim] = {}
+    for claim in claims:
+        key = claim_key(claim.host, claim.what)
+        present = winners.get(key)
+        if present is None or (claim.serving and not present.serving):
+            winners[key] = claim
+    return {key: claim.node for key, claim in winners.items()}
+
+
+def claim_key(host: str, what: str) -> str:
+    return host + what if what[0] == "/" else what
+
+
+def without_duplicates(
+    node: str, host: str, devices: Sequence[ChosenDevice], winners: Mapping[str, str]
+) -> tuple[ChosenDevice, ...]:
+    """Devices that another node has got are not usable here."""
+    kept = []
+    for device in devices:
+        owner = winners.get(claim_key(host, device.id or device.path), node)
+        if device.usable and owner != node:
+            message = f"{device.path} ({device.id or 'without identity'}) belongs to StorageNode {owner} already"
+            kept.append(msgspec.structs.replace(device, usable=False, reason=DUPLICATE, message=message, consent=""))
+        else:
+            kept.append(device)
+    return tuple(kept)

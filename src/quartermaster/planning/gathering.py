@@ -1,0 +1,372 @@
+"""From the objects of a namespace to the view of each of its clusters: pure, so `qm plan` sees what the leader sees.
+
+What concerns more than one cluster (which host a node is, who has a disk that two nodes name) is decided here once, for
+all clusters and types together.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from quartermaster.planning.capacity import may_leave
+from quartermaster.planning.choosing import (
+    IN_USE,
+    Claim,
+    Offer,
+    choose_devices,
+    claim_key,
+    first_claims,
+    offer_of,
+    without_duplicates,
+)
+from quartermaster.planning.cluster import (
+    ABANDON,
+    DRAIN,
+    MAINTENANCE,
+    ChosenDevice,
+    ClusterKey,
+    ClusterView,
+    NodeView,
+    Report,
+    Settings,
+    Verdict,
+    VolumeView,
+)
+from quartermaster.planning.health import HostHealth, HostState
+from quartermaster.planning.matching import (
+    SAME_HOST,
+    STILL_ELSEWHERE,
+    Match,
+    addresses_of,
+    first_come,
+    home_of,
+    match_hosts,
+)
+from quartermaster.resources import marks
+from quartermaster.resources.devices import Device
+from quartermaster.resources.orchestration import Assignment, Host
+from quartermaster.resources.storage import (
+    DEFAULT_CLUSTER,
+    ONLINE,
+    StorageCluster,
+    StorageNode,
+    StorageStatus,
+    cluster_of,
+    zone_of,
+)
+
+SAME_DIRECTORY = "SameDirectory"
+
+
+class AllHealthy:
+    """For a look without a leader, who alone knows how long a host has been silent."""
+
+    def of(
+        self,
+        host: str,  # noqa: ARG002 - the protocol's
+        *,
+        unhealthy_after_s: float | None = None,  # noqa: ARG002
+        move_data_after_s: float | None = None,  # noqa: ARG002
+    ) -> HostState:
+        return HostState()
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects of one namespace at a moment. Lists are by name, as caches give them."""
+
+    namespace: str
+    nodes: Sequence[StorageNode] = ()  # of all types
+    hosts: Sequence[Host] = ()
+    clusters: Sequence[StorageCluster] = ()
+    statuses: Sequence[StorageStatus] = ()
+    assignments: Sequence[Assignment] = ()
+    volumes: Mapping[ClusterKey, tuple[VolumeView, ...]] = {}
+    memories: Mapping[ClusterKey, dict[str, str]] = {}
+    more_labels: Mapping[str, Mapping[str, str]] = {}  # of Kubernetes' own nodes, by name
+    agents: Mapping[str, Sequence[str]] = {}  # type → the agents of its backend
+    sharing: Sequence[str] = ()  # types of which a host may be a node of several clusters
+    always: Sequence[ClusterKey] = ()  # clusters that are shown although nobody named them
+
+
+def clusters_of(snapshot: Snapshot) -> tuple[ClusterKey, ...]:
+    """Every cluster that somebody named, in order."""
+    found = dict.fromkeys(snapshot.always)
+    for node in snapshot.nodes:
+        found[ClusterKey(snapshot.namespace, node.spec.type, cluster_of(node))] = None
+        found[ClusterKey(snapshot.namespace, node.spec.type, home_of(node))] = None
+    for cluster in snapshot.clusters:
+        found[cluster_key(cluster)] = None
+    return tuple(sorted(found))
+
+
+def cluster_key(cluster: StorageCluster) -> ClusterKey:
+    return ClusterKey(cluster.metadata.namespace, cluster.spec.type, cluster.spec.cluster or DEFAULT_CLUSTER)
+
+
+def settings_clusters(clusters: Sequence[StorageCluster]) -> dict[ClusterKey, StorageCluster]:
+    """The StorageCluster that counts for each cluster: where there are two, the one that was there first."""
+    found: dict[ClusterKey, StorageCluster] = {}
+    for cluster in sorted(clusters, key=lambda one: (one.metadata.creation_timestamp or "", one.metadata.name)):
+        found.setdefault(cluster_key(cluster), cluster)
+    return found
+
+
+def settings_of(cluster: StorageCluster | None, status: StorageStatus | None) -> Settings:
+    """What the StorageCluster says, and what `qm pause` and `qm approve` wrote on the StorageStatus."""
+    annotations = status.metadata.annotations if status is not None else {}
+    said = Settings(paused=marks.PAUSED in annotations, approved=annotations.get(marks.APPROVED, ""))
+    if cluster is None:
+        return said
+    spec, timings = cluster.spec, cluster.spec.timings
+    times = {
+        "heartbeat_s": timings.heartbeat_seconds if timings else None,
+        "unhealthy_after_s": timings.unhealthy_after_seconds if timings else None,
+        "move_data_after_s": timings.move_data_after_seconds if timings else None,
+        "debounce_s": timings.debounce_seconds if timings else None,
+    }
+    return msgspec.structs.replace(
+        said,
+        min_nodes=spec.min_nodes,
+        replication=spec.replication,
+        default_class=bool(spec.default_class),
+        require_approval=bool(spec.require_approval),
+        **{name: value for name, value in times.items() if value is not None},
+    )
+
+
+# Of each node: what its devices were chosen by, and the choice. Objects never change, so the same ones mean the same.
+Recall = dict[str, tuple[tuple[object, ...], tuple[Offer, tuple[ChosenDevice, ...]]]]
+
+
+def views_of(
+    snapshot: Snapshot, health: HostHealth, types: Sequence[str] | None = None, *, recall: Recall | None = None
+) -> dict[ClusterKey, ClusterView]:
+    """The views of all clusters, or of those of some types.
+
+    Who asks again and again keeps a `recall`: then only the devices of nodes and hosts that differ are judged anew.
+    """
+    survey = _Survey(snapshot, recall)
+    wanted = [key for key in clusters_of(snapshot) if types is None or key.type in types]
+    return {key: survey.view(key, health) for key in wanted}
+
+
+def view_of(
+    key: ClusterKey,
+    *,
+    nodes: Sequence[StorageNode],
+    hosts: Sequence[Host],
+    health: HostHealth,
+    assignments: Sequence[Assignment] = (),
+    clusters: Sequence[StorageCluster] = (),
+    volumes: Sequence[VolumeView] = (),
+    status: StorageStatus | None = None,
+    memory: Mapping[str, str] | None = None,
+) -> ClusterView:
+    """One cluster, from the objects of its namespace."""
+    snapshot = Snapshot(
+        namespace=key.namespace,
+        nodes=nodes,
+        hosts=hosts,
+        clusters=clusters,
+        statuses=(status,) if status is not None else (),
+        assignments=assignments,
+        volumes={key: tuple(volumes)},
+        memories={key: dict(memory or {})},
+    )
+    return _Survey(snapshot).view(key, health)
+
+
+class _Survey:
+    """What holds for all clusters of a namespace, found once."""
+
+    def __init__(self, snapshot: Snapshot, recall: Recall | None = None) -> None:
+        self._snapshot = snapshot
+        self._recall = recall if recall is not None else {}
+        self._assignments: dict[str, list[Assignment]] = {}
+        for assignment in snapshot.assignments:
+            self._assignments.setdefault(assignment.spec.host, []).append(assignment)
+        self._settings = settings_clusters(snapshot.clusters)
+        self._statuses = {status.metadata.name: status for status in snapshot.statuses}
+        self._reports = _reports_by_host(snapshot.assignments)
+        self._matches = match_hosts(
+            snapshot.nodes,
+            snapshot.hosts,
+            more_labels=snapshot.more_labels,
+            deployed={one: self._deployed(one) for one in dict.fromkeys(node.spec.type for node in snapshot.nodes)},
+            sharing=snapshot.sharing,
+        )
+        self._members: dict[ClusterKey, list[StorageNode]] = {}
+        chosen: dict[str, tuple[ChosenDevice, ...]] = {}
+        offers: dict[str, Offer] = {}
+        claims: list[Claim] = []
+        for node in first_come(snapshot.nodes):
+            name, match = node.metadata.name, self._matches[node.metadata.name]
+            for cluster in dict.fromkeys((home_of(node), cluster_of(node))):
+                self._members.setdefault(ClusterKey(snapshot.namespace, node.spec.type, cluster), []).append(node)
+            offers[name], chosen[name] = self._recalled(node, match)
+            claims += _claims(name, match, chosen[name], offers[name].directories)
+        for name in [name for name in self._recall if name not in chosen]:
+            del self._recall[name]
+        winners = first_claims(claims)
+        self._devices = {
+            name: without_duplicates(name, _host_name(self._matches[name]), devices, winners)
+            for name, devices in chosen.items()
+        }
+        self._directories = {
+            name: [
+                (path, winners.get(claim_key(_host_name(self._matches[name]), path), name))
+                for path in offer.directories
+            ]
+            for name, offer in offers.items()
+        }
+
+    def view(self, key: ClusterKey, health: HostHealth) -> ClusterView:
+        status = self._statuses.get(key.status_name)
+        settings = settings_of(self._settings.get(key), status)
+        members = sorted(self._members.get(key, ()), key=lambda node: node.metadata.name)
+        times = {}
+        if self._settings.get(key) is not None:
+            times = {
+                "unhealthy_after_s": settings.unhealthy_after_s,
+                "move_data_after_s": settings.move_data_after_s,
+            }
+        nodes = [self._node(key, node, health, times) for node in members]
+        return ClusterView(
+            key=key,
+            settings=settings,
+            nodes=may_leave(nodes),
+            volumes=tuple(sorted(self._snapshot.volumes.get(key, ()), key=lambda volume: volume.name)),
+            online=status is not None and status.spec.status == ONLINE,
+            memory=dict(self._snapshot.memories.get(key, {})),
+        )
+
+    def _node(self, key: ClusterKey, node: StorageNode, health: HostHealth, times: Mapping[str, float]) -> NodeView:
+        name = node.metadata.name
+        match = self._matches[name]
+        host = _host_name(match)
+        state = health.of(host, **times) if host else HostState(healthy=False)
+        stated = node.spec.storage_network.ips if node.spec.storage_network is not None else ()
+        directories, twice = self._own_directories(name)
+        complaints = tuple(one for one in (match.complaint, twice) if one is not None)
+        return NodeView(
+            node=node,
+            host=host,
+            zone=zone_of(node),
+            labels=match.host.metadata.labels if match.host is not None else {},
+            addresses=stated or (addresses_of(match.host) if match.host is not None else ()),
+            devices=self._devices[name],
+            present=_reported(match.host),
+            directories=directories,
+            healthy=state.healthy,
+            lost=state.lost,
+            leaving=_leaving(key, node, healthy=state.healthy),
+            wrong=match.wrong or _elsewhere(key, node),
+            complaints=complaints,
+            reports=tuple(self._own_reports(key.type, host)) if _has_host(match, key, node) else (),
+        )
+
+    def _own_directories(self, name: str) -> tuple[tuple[str, ...], Verdict | None]:
+        found = self._directories[name]
+        lost = next(((path, owner) for path, owner in found if owner != name), None)
+        kept = tuple(path for path, owner in found if owner == name)
+        if lost is None:
+            return kept, None
+        return kept, Verdict(False, SAME_DIRECTORY, f"{lost[0]} belongs to StorageNode {lost[1]} already")
+
+    def _recalled(self, node: StorageNode, match: Match) -> tuple[Offer, tuple[ChosenDevice, ...]]:
+        settings = self._settings.get(ClusterKey(self._snapshot.namespace, node.spec.type, home_of(node)))
+        assignments = self._assignments.get(_host_name(match), ())
+        given = (node, match.host, settings, *assignments)
+        known = self._recall.get(node.metadata.name)
+        if known is not None and len(known[0]) == len(given) and all(map(operator.is_, known[0], given)):
+            return known[1]
+        made = self._choose(node, match)
+        self._recall[node.metadata.name] = (given, made)
+        return made
+
+    def _choose(self, node: StorageNode, match: Match) -> tuple[Offer, tuple[ChosenDevice, ...]]:
+        key = ClusterKey(self._snapshot.namespace, node.spec.type, home_of(node))
+        wishes = match.host.spec.wishes if match.host is not None else None
+        offer = offer_of(node, self._settings.get(key), wishes)
+        if match.host is None:
+            return offer, ()
+        inventory = match.host.status.inventory
+        used = {one.id for one in node.status.wiped}
+        return offer, choose_devices(
+            offer,
+            inventory.devices if inventory is not None else (),
+            known=node.status.devices,
+            serving=self._serving(node, match.host.metadata.name),
+            consents=[consent for consent in node.spec.wipe if consent not in used],
+            host=match.host.metadata.name,
+        )
+
+    def _serving(self, node: StorageNode, host: str) -> dict[str, str]:
+        """Identity → declared path of the devices that an assignment names, or that the status says are in use."""
+        found = {one.id or one.path: one.path for one in node.status.devices if one.state == IN_USE}
+        for report in self._own_reports(node.spec.type, host):
+            listed = (report.desired or {}).get("devices", ())
+            for device in listed if isinstance(listed, list | tuple) else ():
+                if isinstance(device, dict) and device.get("path"):
+                    found[str(device.get("id") or device["path"])] = str(device.get("declared") or device["path"])
+        return found
+
+    def _own_reports(self, type: str, host: str) -> Iterable[Report]:
+        agents = self._snapshot.agents.get(type)
+        reports = self._reports.get(host, ())
+        return reports if agents is None else [report for report in reports if report.agent in agents]
+
+    def _deployed(self, type: str) -> list[str]:
+        return [host for host in self._reports if any(True for _ in self._own_reports(type, host))]
+
+
+def report_of(assignment: Assignment) -> Report:
+    spec = assignment.spec
+    return Report(spec.agent, spec.instance, spec.generation, spec.desired, bool(spec.absent), assignment.status)
+
+
+def _reports_by_host(assignments: Sequence[Assignment]) -> dict[str, list[Report]]:
+    found: dict[str, list[Report]] = {}
+    for assignment in assignments:
+        found.setdefault(assignment.spec.host, []).append(report_of(assignment))
+    return found
+
+
+def _claims(node: str, match: Match, devices: Sequence[ChosenDevice], directories: Sequence[str]) -> list[Claim]:
+    host = _host_name(match)
+    if not host or match.wrong is not None:
+        return []
+    claims = [Claim(node, host, one.id or one.path, one.serving) for one in devices if one.usable or one.serving]
+    return claims + [Claim(node, host, path, serving=False) for path in directories]
+
+
+def _host_name(match: Match) -> str:
+    return match.host.metadata.name if match.host is not None else ""
+
+
+def _has_host(match: Match, key: ClusterKey, node: StorageNode) -> bool:
+    """What is on a host that another node or cluster has is not this one's."""
+    return home_of(node) == key.name and (match.wrong is None or match.wrong.reason != SAME_HOST)
+
+
+def _leaving(key: ClusterKey, node: StorageNode, *, healthy: bool) -> str:
+    annotations = node.metadata.annotations
+    if annotations.get(marks.ABANDON) and annotations[marks.ABANDON] == node.status.host and not healthy:
+        return ABANDON
+    if node.metadata.deletion_timestamp is not None or marks.DRAIN in annotations or cluster_of(node) != key.name:
+        return DRAIN
+    return MAINTENANCE if marks.MAINTENANCE in annotations else ""
+
+
+def _elsewhere(key: ClusterKey, node: StorageNode) -> Verdict | None:
+    home = home_of(node)
+    if home == key.name:
+        return None
+    return Verdict(False, STILL_ELSEWHERE, f"the node leaves cluster {home} first")
+
+
+def _reported(host: Host | None) -> tuple[Device, ...]:
+    return host.status.inventory.devices if host is not None and host.status.inventory is not None else ()

@@ -1,0 +1,139 @@
+"""What a node's agent is to offer (devices with a file system of ours, and directories), and what there is on it.
+
+For storage systems that stand on file systems. The configuration is sticky: a device keeps the identity and UUID with
+which it was taken, and what holds volumes stays although the declaration has dropped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+
+from quartermaster.planning.choosing import IN_USE
+from quartermaster.planning.cluster import (
+    ClusterKey,
+    ClusterView,
+    Desired,
+    NodeOutcome,
+    NodeView,
+    Report,
+    VolumeView,
+)
+from quartermaster.planning.leaving import leave
+from quartermaster.planning.outcomes import DEGRADED, PENDING, READY, outcome_of
+
+BASE = "base"  # the detail of a placement that says in which of a node's directories a volume is
+
+
+class NodesPlan(msgspec.Struct, frozen=True):
+    assignments: tuple[Desired, ...]
+    outcomes: dict[str, NodeOutcome]
+    removable: tuple[str, ...]
+
+
+class Base(msgspec.Struct, frozen=True):
+    """A directory for volumes that an agent reported; one that shares its file system with another has no room."""
+
+    path: str
+    total: int
+
+
+def plan_nodes(view: ClusterView, agent: str, instance: str = "") -> NodesPlan:
+    """One agent per node that offers what the node declares. Data do not move by themselves."""
+    volumes = volumes_by_host(view)
+    assignments: list[Desired] = []
+    outcomes: dict[str, NodeOutcome] = {}
+    removable: list[str] = []
+    for node in view.nodes:
+        held = volumes.get(node.host or node.node.status.host, ())
+        departure = leave(node, agent, instance, [volume.name for volume in held])
+        if departure is not None:
+            assignments += departure.assignments
+            removable += [node.name] if departure.gone else []
+            outcome = departure.outcome
+        else:
+            config = offered(view.key, node, node.report(agent, instance), held)
+            outcome = outcome_of(node, agent, config, instance)
+            if node.wrong is None and not config["devices"] and not config["directories"]:
+                outcome = NodeOutcome(PENDING, _nothing_offered(node))
+            elif node.wrong is None:
+                why = f"StorageNode {node.name} declares it"
+                assignments.append(Desired(node.host, agent, config, instance, why=why, destroys=_wiped(config)))
+        outcomes[node.name] = _measured(outcome, node, node.report(agent, instance), held)
+    return NodesPlan(tuple(assignments), outcomes, tuple(removable))
+
+
+def volumes_by_host(view: ClusterView) -> dict[str, list[VolumeView]]:
+    found: dict[str, list[VolumeView]] = {}
+    for volume in view.volumes:
+        for host in volume.hosts:
+            found.setdefault(host, []).append(volume)
+    return found
+
+
+def offered(key: ClusterKey, node: NodeView, report: Report | None, held: Sequence[VolumeView]) -> dict[str, Any]:
+    """`{"devices": [{id, path, declared?, uuid, wipe?}], "directories": [path]}`."""
+    before = (report.desired if report is not None else None) or {}
+    bases = [str(volume.details.get(BASE, "")) for volume in held]
+    known = {entry["id"] or entry["path"]: entry for entry in before.get("devices", ())}
+    devices: dict[str, dict[str, str]] = {}
+    for device in node.devices:
+        if not device.usable and not device.serving:
+            continue
+        entry = known.get(device.id) or known.get(device.path)
+        if entry is None:
+            entry = {"id": device.id, "uuid": file_system_uuid(key, node.host, device.id or device.path)}
+        if entry.get("path") != device.path or entry.get("wipe", "") != device.consent:
+            entry = {**entry, "path": device.path, "wipe": device.consent}
+            entry.setdefault("declared", device.declared)
+            entry = {name: value for name, value in entry.items() if value or name == "id"}
+        devices[entry["uuid"]] = entry
+    for entry in before.get("devices", ()):
+        if any(base.endswith(entry["uuid"]) for base in bases):
+            devices.setdefault(entry["uuid"], entry)
+    for one in node.present:
+        # A volume may have been placed on a disk in the very moment in which it was given up.
+        uuid = file_system_uuid(key, node.host, one.id) if one.id and bases else ""
+        if uuid not in devices and any(base.endswith(f"/{uuid}") for base in bases if uuid):
+            devices[uuid] = {"id": one.id, "uuid": uuid, "path": one.path}
+    kept = [path for path in before.get("directories", ()) if path in bases]
+    # In the order of before: two disks that were declared by one path would else change places for ever.
+    order = {entry["uuid"]: place for place, entry in enumerate(before.get("devices", ()))}
+    chosen = sorted(devices.values(), key=lambda entry: order.get(entry["uuid"], len(order)))
+    return {"devices": chosen, "directories": list(dict.fromkeys((*node.directories, *kept)))}
+
+
+def file_system_uuid(key: ClusterKey, host: str, device: str) -> str:
+    """Of the file system that a disk of the host gets in this cluster: whoever asks again gets the same answer."""
+    return str(uuid5(NAMESPACE_URL, f"{key.namespace}/{key.type}/{key.name}/{host}/{device}"))
+
+
+def bases_of(report: Report | None) -> list[Base]:
+    found = ((report.status.result if report is not None else None) or {}).get("bases", ())
+    return [Base(one["path"], one["total"]) for one in found]
+
+
+def _measured(outcome: NodeOutcome, node: NodeView, report: Report | None, held: Sequence[VolumeView]) -> NodeOutcome:
+    desired: Mapping[str, Any] = (report.desired if report is not None and report.done else None) or {}
+    in_use = {entry["path"]: IN_USE for entry in desired.get("devices", ())}
+    result = (report.status.result if report is not None else None) or {}
+    broken = [str(message) for message in result.get("failed", {}).values()]
+    broken += [one.message for one in node.devices if one.serving and not one.usable]
+    if broken and outcome.state == READY:
+        outcome = NodeOutcome(DEGRADED, broken[0])
+    total = sum(base.total for base in bases_of(report))
+    used = sum(volume.size for volume in held)
+    return msgspec.structs.replace(outcome, total=total, used=used, in_use=in_use)
+
+
+def _nothing_offered(node: NodeView) -> str:
+    refused = [device.message for device in node.devices if not device.usable]
+    return refused[0] if refused else "it offers nothing: name devices or directories, or set useAllDevices"
+
+
+def _wiped(config: Mapping[str, Any]) -> str:
+    wiped = [f"{entry['path']} ({entry['wipe']})" for entry in config["devices"] if entry.get("wipe")]
+    return f"what is on {', '.join(wiped)} is lost, by consent" if wiped else ""

@@ -1,0 +1,76 @@
+"""What a plan would do that is not done yet, as sentences; and which of it has to wait for an approval."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from quartermaster.planning.cluster import ClusterPlan, ClusterView, Desired, Report, Step
+
+
+class Work(msgspec.Struct, frozen=True):
+    """The assignments of a plan, sorted by what may happen to them now."""
+
+    allowed: tuple[Desired, ...]
+    waiting: tuple[Desired, ...]  # for an approval
+    steps: tuple[Step, ...]  # all that differs from what is there
+
+    @property
+    def unapproved(self) -> tuple[Step, ...]:
+        digests = {digest_of(desired) for desired in self.waiting}
+        return tuple(step for step in self.steps if step.digest in digests)
+
+
+def work_of(view: ClusterView, plan: ClusterPlan) -> Work:
+    """Only differences are steps. What destroys something waits if the StorageCluster says so, until it is approved."""
+    reports = {
+        (node.host, report.agent, report.instance): report
+        for node in view.nodes
+        for report in node.reports
+        if node.host
+    }
+    approved = view.settings.approved.split()
+    allowed: list[Desired] = []
+    waiting: list[Desired] = []
+    steps: list[Step] = []
+    for desired in plan.assignments:
+        step = _step(desired, reports.get((desired.host, desired.agent, desired.instance)))
+        if step is not None:
+            steps.append(step)
+        held = step is not None and step.destructive and view.settings.require_approval and step.digest not in approved
+        (waiting if held else allowed).append(desired)
+    return Work(tuple(allowed), tuple(waiting), (*steps, *plan.steps))
+
+
+def _step(desired: Desired, report: Report | None) -> Step | None:
+    service = f"{desired.agent} {desired.instance}".rstrip()
+    if desired.config is None:
+        if report is None or report.absent:
+            return None
+        what = f"take {service} off host {desired.host}"
+    elif report is None or report.absent:
+        what = f"set up {service} on host {desired.host}"
+    elif report.desired != desired.config:
+        what = f"change {service} on host {desired.host}"
+    else:
+        return None
+    why = "; ".join(filter(None, (desired.why, desired.destroys)))
+    return Step(what, why, destructive=bool(desired.destroys), digest=digest_of(desired))
+
+
+def digest_of(desired: Desired) -> str:
+    """Names one step for good: approving it approves nothing else."""
+    content = [desired.host, desired.agent, desired.instance, desired.config]
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:12]
+
+
+def sentences(steps: Sequence[Step]) -> list[str]:
+    return [(f"{step.what} ({step.why})" if step.why else step.what) + f" [{step.digest}]" for step in steps]
+
+
+def digests_in(text: str) -> list[str]:
+    """Those that `sentences` put there: whoever approves them has seen what they stand for."""
+    return re.findall(r"\[([0-9a-f]{12})\]", text)

@@ -1,0 +1,28 @@
+"""The backends that are held to the rules. One that is added brings its own subject, and no test changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from quartermaster.backends.base import Backend
+from quartermaster.backends.registry import backend_of
+from quartermaster.host.fake import FakeCommands, FakeMachine, Faults
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`nodes`: with how many the backend comes ONLINE; `commands`: its tools, modelled, where it runs any."""
+
+    type: str
+    nodes: int = 1
+    spec: dict[str, Any] = field(default_factory=lambda: {"devices": ["/dev/vdb"]})
+    commands: Callable[[FakeMachine, Faults], FakeCommands] | None = None
+
+    @property
+    def backend(self) -> Backend:
+        return backend_of(self.type)
+
+
+SUBJECTS = (Subject("local"),)

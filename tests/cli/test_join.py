@@ -1,0 +1,141 @@
+"""`qm token`, `qm join` and `qm leave`: mistakes are sentences; and the whole way, with real etcd and processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quartermaster.testing.servers import find_program
+from tests.cli.conftest import Cli, Result
+
+TIMEOUT_S = 150
+
+
+@pytest.fixture
+def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("QM_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def test_a_token_that_is_damaged_is_told_so(cli: Cli, state: Path) -> None:
+    result = cli("join", "qm1-nonsense", "--name", "h2", "--address", "127.0.0.1")
+    assert result.code == 1
+    assert "cannot read the token: it is damaged or was not copied whole" in result.err
+    assert cli("join", "-", "--name", "h2", "--address", "127.0.0.1", stdin="oops\n").code == 1
+
+
+def test_tokens_need_a_cluster_of_our_own(cli: Cli, state: Path) -> None:
+    result = cli("--store", "memory:", "token", "create")
+    assert result.code == 1
+    assert "this store was not made by `qm up`" in result.err
+    listed = cli("--store", "memory:", "token", "list")
+    assert (listed.code, listed.out) == (0, "")
+    assert "There are no tokens" in listed.err
+    assert cli("--store", "memory:", "token", "list", "-o", "json").out == '{\n    "tokens": []\n}\n'
+    unknown = cli("--store", "memory:", "token", "revoke", "nobody")
+    assert unknown.code == 1
+    assert 'cannot revoke the token "nobody": there is none of that id' in unknown.err
+
+
+def test_a_token_cannot_be_born_expired(cli: Cli, state: Path) -> None:
+    assert cli("--store", "memory:", "token", "create", "--expires", "0s").code == 2
+
+
+def test_a_host_of_no_cluster_cannot_leave_one(cli: Cli, state: Path) -> None:
+    result = cli("leave")
+    assert result.code == 2
+    assert "this host belongs to no cluster" in result.err
+
+
+class Hosts:
+    """`qm` on hosts that have a home, a state directory and a loopback address each."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._network = f"127.{os.getpid() % 200 + 20}.{os.getpid() // 200 % 200 + 30}"
+        self.names: list[str] = []
+
+    def __call__(self, host: str, *arguments: str, stdin: str = "") -> Result:
+        home = self._directory / host
+        if host not in self.names:
+            self.names.append(host)
+        for part in ("home", "devices"):
+            (home / part).mkdir(parents=True, exist_ok=True)
+        path = f"{find_program('etcd').parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {
+            "PATH": path,
+            "HOME": str(home / "home"),
+            "QM_STATE_DIR": str(home / "state"),
+            "QM_DEVICE_ROOT": str(home / "devices"),
+            "NO_COLOR": "1",
+        }
+        command = [str(Path(sys.executable).parent / "qm"), *arguments]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def at(self, host: str) -> list[str]:
+        number = host.removeprefix("h")
+        return ["--name", host, "--address", f"{self._network}.{number}", "--address", "127.0.0.1", "--debounce", "0"]
+
+
+@pytest.fixture
+def etcd_command_line(tmp_path: Path) -> Iterator[Hosts]:
+    hosts = Hosts(tmp_path)
+    yield hosts
+    for name in hosts.names:
+        hosts(name, "down")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_the_whole_way_from_up_to_leave(etcd_command_line: Hosts) -> None:
+    qm = etcd_command_line
+    up = qm("h1", "up", *qm.at("h1"))
+    assert up.code == 0, up.err
+    token = qm("h1", "token", "create", "--expires", "10m").out.strip()
+    joined = qm("h2", "join", *qm.at("h2"), "-", stdin=token)
+    assert joined.out == "h2 is up\n", joined.err
+    assert [line.split()[:2] for line in qm("h2", "get", "hosts").lines[1:]] == [["h1", "Ready"], ["h2", "Ready"]]
+
+    again = qm("h3", "join", *qm.at("h3"), token)
+    assert again.code == 1
+    assert "host h2 has used it, and it works once; make a new one with `qm token create`" in again.err
+    denied = qm("h2", "token", "create")
+    assert denied.code == 1
+    assert "run it on a host that carries a member of etcd" in denied.err
+    assert "used by h2" in qm("h1", "token", "list").out
+
+    stays = qm("h1", "leave", "--timeout", "1s")
+    assert stays.code == 1
+    assert "its member of etcd, etcd-1, has to move to another host" in stays.err
+    assert qm("h1", "leave", "--cancel").out == "h1 stays\n"
+
+    left = qm("h2", "leave")
+    assert left.out == "h2 has left\n", left.err
+    last = qm("h1", "leave")
+    assert last.code == 1
+    assert "it is the last host, and the store is on it" in last.err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_host_alone_becomes_the_first_of_a_cluster(etcd_command_line: Hosts) -> None:
+    qm = etcd_command_line
+    alone = qm("h1", "up", "--single", *qm.at("h1"))
+    assert alone.code == 0, alone.err
+    uid = qm("h1", "get", "sn", "-o", "jsonpath={.items[*].metadata.uid}").out
+    assert uid
+    moved = qm("h1", "store", "migrate")
+    assert moved.code == 0, moved.err
+    assert "migrated to etcds://" in moved.out
+    assert qm("h1", "get", "sn", "-o", "jsonpath={.items[*].metadata.uid}").out == uid
+    assert qm("h1", "get", "hosts").lines[1].split()[:2] == ["h1", "Ready"]
+    joined = qm("h2", "join", *qm.at("h2"), "-", stdin=qm("h1", "token", "create").out)
+    assert joined.out == "h2 is up\n", joined.err

@@ -1,0 +1,239 @@
+"""A cluster on virtual hosts, as users make it: every step is a command of `qm` (or of kubectl) on one of the hosts.
+
+Two kinds of it, which tests do not tell apart: an etcd of its own, or a real API server as the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from quartermaster.resources.quantity import Amount
+from quartermaster.testing.lab import Lab, VirtualHost
+from quartermaster.testing.servers import KubernetesServer
+
+ROOT = Path(__file__).resolve().parents[2]
+QM = str(Path(sys.executable).parent / "qm")
+PATIENCE_S = 90.0
+DISK = 900 << 20  # what at least is left of a disk of 1 GiB when it has a file system
+NODE = """apiVersion: coreos.com/v1
+kind: StorageNode
+metadata: {{name: {host}}}
+spec: {{type: local, nodeSelector: {{kubernetes.io/hostname: {host}}}, devices: [/dev/vdb]}}
+"""
+CLUSTER = """apiVersion: coreos.com/v1
+kind: StorageCluster
+metadata: {name: local}
+spec: {type: local, timings: {heartbeatSeconds: 1, unhealthyAfterSeconds: 4, moveDataAfterSeconds: 12}}
+"""
+CLAIM = """apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: {name}, annotations: {{volume.kubernetes.io/selected-node: {host}}}}}
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: default-local-default
+  resources: {{requests: {{storage: 100Mi}}}}
+"""
+
+
+class Site:
+    """What both kinds have in common. `first` is the host on which the administrator sits."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.first = lab.hosts[0]
+
+    async def qm(self, *arguments: str, host: VirtualHost | None = None, stdin: str = "") -> str:
+        result = await (host or self.first).run(
+            [QM, *arguments], timeout_s=PATIENCE_S, stdin=stdin.encode(), environment=self.environment
+        )
+        return result.text
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"NO_COLOR": "1"}
+
+    async def bring_up(self, hosts: int) -> None:
+        raise NotImplementedError
+
+    async def add(self, host: VirtualHost) -> None:
+        raise NotImplementedError
+
+    async def remove(self, host: VirtualHost) -> None:
+        raise NotImplementedError
+
+    async def kill_agent(self, host: VirtualHost) -> None:
+        raise NotImplementedError
+
+    async def restart_agent(self, host: VirtualHost) -> None:
+        raise NotImplementedError
+
+    async def apply(self, text: str) -> None:
+        raise NotImplementedError
+
+    async def declare(self, host: VirtualHost) -> None:
+        await self.apply(NODE.format(host=host.name))
+
+    async def claim(self, name: str, host: VirtualHost) -> None:
+        await self.apply(CLAIM.format(name=name, host=host.name))
+
+    async def show(self, kind: str, name: str = "") -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(await self.qm("get", kind, *([name] if name else []), "-o", "json"))
+        return shown
+
+    async def until(self, what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S) -> float:
+        """Seconds until it held."""
+        began = time.monotonic()
+        while not await holds():
+            if time.monotonic() - began > timeout_s:
+                state = await self.qm("get", "hosts,storagenodes,storagestatus,assignments,pvc", "-o", "wide")
+                raise AssertionError(f"{what}: not within {timeout_s:.0f} s\n{state}")
+            await asyncio.sleep(0.2)
+        return time.monotonic() - began
+
+    async def until_online(self, nodes: int) -> None:
+        """So many nodes are ready, and their capacity is shown."""
+
+        async def online() -> bool:
+            items = (await self.show("storagestatus"))["items"]
+            if not items or items[0]["spec"].get("status") != "ONLINE":
+                return False
+            return bool(items[0]["status"].get("readyCount") == nodes and await self.capacity() // DISK == nodes)
+
+        await self.until(f"{nodes} nodes are ONLINE", online)
+
+    async def capacity(self) -> int:
+        """Bytes, as the status shows them."""
+        items = (await self.show("storagestatus"))["items"]
+        return Amount.of(items[0].get("status", {}).get("capacity", {}).get("total", 0)).bytes if items else 0
+
+    async def until_bound(self, name: str) -> None:
+        async def bound() -> bool:
+            phase = (await self.show("pvc", name)).get("status", {}).get("phase")
+            return bool(phase == "Bound")
+
+        await self.until(f"the claim {name} is bound", bound)
+
+    async def state_of_host(self, host: VirtualHost) -> str:
+        return str((await self.show("host", host.name)).get("status", {}).get("state", ""))
+
+
+class Standalone(Site):
+    """An etcd of its own: `qm up`, `qm join`."""
+
+    async def bring_up(self, hosts: int) -> None:
+        address = ("--name", self.first.name, "--address", self.first.address)
+        await self.qm("up", *address, "--debounce", "0")
+        for host in self.lab.hosts[1:hosts]:
+            await self.add(host)
+
+    async def add(self, host: VirtualHost) -> None:
+        token = (await self.qm("token", "create")).split()[-1]
+        await self.qm("join", token, "--name", host.name, "--address", host.address, "--debounce", "0", host=host)
+
+    async def remove(self, host: VirtualHost) -> None:
+        await self.qm("leave", host=host)
+
+    async def restart_agent(self, host: VirtualHost) -> None:
+        await self.kill_agent(host)
+        await self.qm("up", host=host)
+
+    async def kill_agent(self, host: VirtualHost) -> None:
+        record = json.loads((host.state / "daemons" / "records" / "agent.json").read_text())
+        await host.run(["kill", "-KILL", str(record["pid"])])
+
+    async def apply(self, text: str) -> None:
+        await self.qm("apply", "-f", "-", stdin=text)
+
+    async def members(self) -> list[str]:
+        """The hosts that etcd is on, by its own word."""
+        items = (await self.show("assignments"))["items"]
+        return sorted(
+            item["spec"]["host"]
+            for item in items
+            if item["spec"]["agent"] == "etcd" and item.get("status", {}).get("state") == "succeeded"
+        )
+
+
+class OnKubernetes(Site):
+    """A real API server: `kubectl apply`, an operator, and `qm agent` on each host."""
+
+    def __init__(self, lab: Lab, server: KubernetesServer, kubeconfig: Path) -> None:
+        super().__init__(lab)
+        self._server = server
+        self._kubeconfig = kubeconfig
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"NO_COLOR": "1", "KUBECONFIG": str(self._kubeconfig)}
+
+    async def bring_up(self, hosts: int) -> None:
+        await self._spawn(self.first, "operator", "--debounce", "0")
+        for host in self.lab.hosts[:hosts]:
+            await self.add(host)
+
+    async def add(self, host: VirtualHost) -> None:
+        await self._spawn(host, "agent", "--store", "kubernetes:", "--name", host.name, "--address", host.address)
+
+    async def remove(self, host: VirtualHost) -> None:
+        await self._agents[host.name].stop()
+        await self._server.kubectl("delete", "host.orchestration.coreos.com", host.name)
+
+    async def kill_agent(self, host: VirtualHost) -> None:
+        await self._agents[host.name].kill()
+
+    async def restart_agent(self, host: VirtualHost) -> None:
+        await self.kill_agent(host)
+        await self.add(host)
+
+    async def apply(self, text: str) -> None:
+        await self._server.kubectl("apply", "-f", "-", stdin=text)
+
+    async def _spawn(self, host: VirtualHost, command: str, *arguments: str) -> None:
+        log = host.directory / "logs" / f"{command}.log"
+        process = await host.spawn([QM, command, *arguments, "-v"], log=log, environment=self.environment)
+        if command == "agent":
+            self._agents[host.name] = process
+
+    @property
+    def _agents(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.__dict__.setdefault("_agent_processes", {})
+        return found
+
+
+@contextlib.asynccontextmanager
+async def forwarded(address: str, port: int, target: int) -> AsyncIterator[None]:
+    """What listens on this machine's loopback, reachable from virtual hosts."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(pump(reader, back), pump(there, writer))
+
+    server = await asyncio.start_server(serve, address, port)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+def kubeconfig_for(server: KubernetesServer, address: str, port: int, path: Path) -> Path:
+    """As virtual hosts need it: the server under another address, and its certificate by its own name."""
+    content = json.loads(server.kubeconfig.read_text())
+    cluster = content["clusters"][0]["cluster"]
+    cluster["server"] = f"https://{address}:{port}"
+    cluster["tls-server-name"] = "localhost"
+    path.write_text(json.dumps(content))
+    return path

@@ -1,0 +1,104 @@
+"""The core as a process of its own, killed with SIGKILL after its n-th write: the end is that of a calm simulation."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quartermaster.hooks.conformance.scenarios import SCENARIOS
+from quartermaster.stores.opening import open_store
+
+from .final_state import Document, final_state
+from .standins import IMMEDIATE, standins
+from .test_kills import calm
+from .world import prepare, running, site
+
+pytestmark = pytest.mark.slow
+
+PATIENCE_S = 60.0
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@asynccontextmanager
+async def core(url: str, dies_after: int = 0) -> AsyncIterator[asyncio.subprocess.Process]:
+    arguments = ("-m", "tests.cstor.dying_controller", "--store", url, "--dies-after", str(dies_after))
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def killed(directory: Path, name: str, number: int, wanted: dict[str, Document]) -> bool:
+    """A workflow whose core is killed after so many writes, to the wanted end; whether it was: it may need fewer."""
+    url = f"sqlite:{directory}/{name}-{number}.db"
+    store: Any = await open_store(url)
+    refused: list[str] = []
+    try:
+        await prepare(store)
+        async with running(store, services=standins(binds=True, refused=refused)):
+            driving = asyncio.ensure_future(SCENARIOS[name].drive(site(store, name, IMMEDIATE, timeout_s=PATIENCE_S)))
+            through = asyncio.ensure_future(driven(store, driving, wanted))
+            try:
+                async with core(url, number) as first:
+                    dying = asyncio.ensure_future(first.wait())
+                    await asyncio.wait([dying, through], return_when=asyncio.FIRST_COMPLETED)
+                    if not dying.done():
+                        assert await through == wanted, "without a death"
+                        return False
+                assert dying.result() == -signal.SIGKILL
+                async with core(url):
+                    assert await through == wanted, f"killed after write {number}"
+                    return True
+            finally:
+                driving.cancel()
+                through.cancel()
+    finally:
+        await store.close()
+        assert refused == []
+
+
+async def driven(store: Any, driving: asyncio.Future[None], wanted: dict[str, Document]) -> dict[str, Document]:
+    await driving
+    return await settled(store, wanted)
+
+
+async def settled(store: Any, wanted: dict[str, Document]) -> dict[str, Document]:
+    """As it should be, or as it is when it has had time enough to become so."""
+    found: dict[str, Document] = {}
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in range(60):
+            found = await final_state(store)
+            if found == wanted:
+                break
+            await asyncio.sleep(0.25)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("creation", 0.3), ("deletion", 0.8), ("node-removed", 0.8), ("disks-lost", 0.6), ("max-pools-changed", 0.8)],
+)
+async def test_killed_with_sigkill_the_next_one_finishes(tmp_path: Path, name: str, share: float) -> None:
+    writes, wanted = await asyncio.to_thread(calm, name)
+    assert await killed(tmp_path, name, round(len(writes) * share), wanted)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_killed_with_sigkill_after_any_write_the_next_one_finishes(tmp_path: Path, name: str) -> None:
+    writes, wanted = await asyncio.to_thread(calm, name)
+    number = 1
+    while await killed(tmp_path, name, number, wanted):
+        number += 1
+    assert number > len(writes) * 0.8

@@ -1,0 +1,28 @@
+"""Each workflow of a cStor cluster, from the config to the pools and through every later change."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from quartermaster.hooks.conformance.scenarios import SCENARIOS, clean_up
+from quartermaster.testing.simulation import run
+from tests.hooks.toy import memory_store
+
+from .standins import IMMEDIATE, WAITING
+from .world import living, site
+
+
+async def lived(name: str, storage_class: str) -> None:
+    store = memory_store()
+    async with living(store):
+        place = site(store, name, storage_class)
+        await SCENARIOS[name].drive(place)
+        await clean_up(place)
+
+
+@pytest.mark.parametrize("storage_class", [IMMEDIATE, pytest.param(WAITING, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_workflow_in_simulation(name: str, storage_class: str) -> None:
+    run(functools.partial(lived, name, storage_class), seed=1)

@@ -1,0 +1,80 @@
+"""Directories of volumes: made once, measured, removed as a whole and never past what is mounted in them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from quartermaster.host.commands import HostCommands
+from quartermaster.host.directories import HostDirectories
+from quartermaster.host.fake import FakeDirectories, FakeMachine
+from quartermaster.support.errors import HostError
+
+REAL = HostDirectories(HostCommands())
+
+
+async def test_a_directory_is_made_once_with_its_mode_whatever_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "volume"
+    old = os.umask(0o077)
+    try:
+        assert await REAL.ensure(str(path))
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o770
+    path.chmod(0o700)
+    assert not await REAL.ensure(str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+async def test_a_missing_parent_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"cannot make the directory .*: No such file"):
+        await REAL.ensure(str(tmp_path / "not-mounted" / "volume"))
+
+
+async def test_a_file_of_that_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "volume").write_text("mine")
+    with pytest.raises(HostError, match="something else has that name"):
+        await REAL.ensure(str(tmp_path / "volume"))
+
+
+async def test_what_is_removed_is_gone_with_all_that_is_in_it_and_nothing_else(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("kept")
+    path = tmp_path / "volume"
+    (path / "deep").mkdir(parents=True)
+    (path / "deep" / "file").write_text("x")
+    (path / "link").symlink_to(outside)
+    assert await REAL.remove(str(path))
+    assert not await REAL.remove(str(path))
+    assert sorted(os.listdir(tmp_path)) == ["outside"]
+    assert outside.read_text() == "kept"
+
+
+async def test_a_removal_that_was_cut_off_is_finished(tmp_path: Path) -> None:
+    half = tmp_path / ".volume.removing"
+    half.mkdir()
+    (half / "file").write_text("x")
+    assert await REAL.remove(str(tmp_path / "volume"))
+    assert os.listdir(tmp_path) == []
+
+
+async def test_two_directories_of_one_file_system_say_so(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    one, other = await REAL.space(str(tmp_path)), await REAL.space(str(tmp_path / "a"))
+    assert one.total >= one.available > 0
+    assert one.file_system == other.file_system
+    with pytest.raises(HostError, match="cannot measure"):
+        await REAL.space(str(tmp_path / "nowhere"))
+
+
+async def test_on_a_modelled_host_a_directory_on_a_disk_is_there_only_while_it_is_mounted() -> None:
+    machine = FakeMachine()
+    fake = FakeDirectories(machine)
+    assert await fake.ensure("/srv/volume")
+    assert not await fake.ensure("/srv/volume")
+    assert await fake.exists("/srv/volume")
+    assert await fake.remove("/srv/volume")
+    assert not await fake.exists("/srv/volume")

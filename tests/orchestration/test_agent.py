@@ -1,0 +1,336 @@
+"""An agent registers its host, gives signs of life, and does what it is assigned, however often it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+from msgspec.structs import replace
+
+from quartermaster.orchestration.heartbeat import heartbeat_name
+from quartermaster.resources.kubernetes.core import Lease
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.resources.orchestration import Assignment, AssignmentSpec, AssignmentStatus, Host
+from quartermaster.stores import modify
+from quartermaster.support.errors import HostError, NotFoundError
+from quartermaster.testing.simulation import simulated
+
+from .samples import NAMESPACE, TIMINGS, Cluster, Echo, cluster, settled
+
+
+async def states_since(made: Cluster, revision: str, seconds: float = 5.0) -> list[str]:
+    """The states that the only assignment goes through."""
+    seen: list[str] = []
+    async with contextlib.aclosing(made.store.watch(Assignment, NAMESPACE, since=revision)) as events:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                async for event in events:
+                    if event.object is not None and event.object.status.state not in seen:
+                        seen.append(event.object.status.state)
+    return seen
+
+
+@simulated()
+async def test_a_host_registers_with_its_labels_addresses_and_devices() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        made.machines["h1"].add_disk("vdb", serial="S1")
+        await settled()
+        host = await made.store.get(Host, "h1", NAMESPACE)
+        assert host.metadata.labels == {"kubernetes.io/hostname": "h1"}
+        assert host.spec.addresses == ("10.0.0.1",)
+        assert host.status.inventory is not None
+        assert [(device.path, device.id, device.state) for device in host.status.inventory.devices] == [
+            ("/dev/vdb", "S1", "Available")
+        ]
+        assert host.status.inventory.facts["missing"] == "glusterd"
+
+
+@simulated()
+async def test_labels_that_others_gave_the_host_survive_a_restart_of_its_agent() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+
+        def labelled(host: Host) -> Host:
+            return replace(host, metadata=replace(host.metadata, labels={**host.metadata.labels, "rack": "7"}))
+
+        await modify(made.store, Host, "h1", NAMESPACE, labelled)
+        await made.stop("h1")
+        made.host("h1")
+        await settled()
+        assert (await made.store.get(Host, "h1", NAMESPACE)).metadata.labels["rack"] == "7"
+
+
+@simulated()
+async def test_a_restart_of_the_agent_writes_nothing_about_the_host() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+        before = (await made.store.get(Host, "h1", NAMESPACE)).metadata.resource_version
+        await made.stop("h1")
+        made.host("h1")
+        await settled()
+        assert (await made.store.get(Host, "h1", NAMESPACE)).metadata.resource_version == before
+
+
+@simulated()
+async def test_a_host_object_that_was_deleted_is_made_again() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+        await made.store.delete(Host, "h1", NAMESPACE)
+        await settled(TIMINGS.inventory_s + 1)
+        assert (await made.store.get(Host, "h1", NAMESPACE)).status.inventory is not None
+
+
+@simulated()
+async def test_the_heartbeat_changes_with_every_beat_and_outlives_a_deletion() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+        versions = []
+        for _ in range(3):
+            versions.append((await made.store.get(Lease, heartbeat_name("h1"), NAMESPACE)).metadata.resource_version)
+            await asyncio.sleep(TIMINGS.heartbeat_s)
+        assert len(set(versions)) == 3
+        await made.store.delete(Lease, heartbeat_name("h1"), NAMESPACE)
+        await settled()
+        assert (await made.store.get(Lease, heartbeat_name("h1"), NAMESPACE)).spec.holder_identity == "h1"
+
+
+@simulated(range(5))
+async def test_a_disk_that_is_plugged_in_is_noticed_by_itself() -> None:
+    async with cluster() as made:
+        agent = made.host("h1")
+        await settled()
+        made.machines["h1"].add_disk("vdc", serial="S2")
+        agent.inventory._machine.events.announce("vdc")  # type: ignore[attr-defined]
+        await settled(1.0)
+        inventory = (await made.store.get(Host, "h1", NAMESPACE)).status.inventory
+        assert inventory is not None
+        assert [device.path for device in inventory.devices] == ["/dev/vdc"]
+
+
+@simulated(range(3))
+async def test_an_assignment_is_reported_triggered_running_and_succeeded_with_its_generation_and_epoch() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+        revision = (await made.store.list(Assignment, NAMESPACE)).revision
+        await made.assign("h1", {"say": "hello"}, epoch=4)
+        assert await states_since(made, revision) == ["", "triggered", "running", "succeeded"]
+        status = (await made.assignment("h1")).status
+        assert (status.observed_generation, status.epoch) == (1, 4)
+        assert status.result == {"echo": "hello", "list": [1, 2]}
+
+
+@simulated()
+async def test_what_was_running_when_the_agent_died_is_run_again() -> None:
+    async with cluster() as made:
+        made.echoes["h1"] = Echo()
+        made.echoes["h1"].takes_s = 60.0
+        made.host("h1")
+        await made.assign("h1", {"say": "hello"})
+        await settled()
+        assert (await made.assignment("h1")).status.state == "running"
+        await made.stop("h1")
+        made.echoes["h1"].takes_s = 0.0
+        made.host("h1")
+        await settled()
+        assert (await made.assignment("h1")).status.state == "succeeded"
+        assert made.echoes["h1"].configured == [{"say": "hello"}]
+
+
+@simulated()
+async def test_a_second_configuration_run_is_quiet() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await made.assign("h1", {"say": "hello"})
+        await settled()
+        before = (await made.assignment("h1")).metadata.resource_version
+        await settled(3 * TIMINGS.verify_s)
+        assert len(made.echoes["h1"].configured) >= 3
+        assert (await made.assignment("h1")).metadata.resource_version == before
+
+
+@simulated()
+async def test_a_dead_daemon_is_started_again_long_before_its_configuration_is_verified() -> None:
+    async with cluster(timings=replace(TIMINGS, verify_s=3_600.0)) as made:
+        made.host("h1")
+        await made.assign("h1", {"say": "hello"})
+        await settled()
+        made.machines["h1"].kill("echod")
+        await settled(3 * TIMINGS.daemons_s)
+        assert made.machines["h1"].processes["echod"].lives
+
+
+@simulated()
+async def test_a_daemon_that_dies_again_and_again_is_started_with_growing_pauses() -> None:
+    async with cluster(timings=replace(TIMINGS, verify_s=36_000.0)) as made:
+        made.host("h1")
+        await made.assign("h1", {"say": "hello"})
+        await settled()
+        starts = 0
+        for _ in range(600):
+            process = made.machines["h1"].processes["echod"]
+            if process.lives:
+                starts += 1
+                made.machines["h1"].kill("echod")
+            await asyncio.sleep(1.0)
+        assert 4 <= starts <= 14
+
+
+@simulated()
+async def test_a_restart_of_the_agent_does_not_restart_a_daemon() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await made.assign("h1", {"say": "hello"})
+        await settled()
+        before = made.machines["h1"].processes["echod"].pid
+        await made.stop("h1")
+        made.host("h1")
+        await settled(2 * TIMINGS.verify_s)
+        assert made.machines["h1"].processes["echod"].pid == before
+
+
+@simulated()
+async def test_a_failure_is_reported_with_its_sentence_and_tried_again_until_it_works() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+        made.echoes["h1"].fails = HostError("cannot echo: the wall is missing", hint="build one")
+        await made.assign("h1", {"say": "hello"})
+        await settled(0.5)
+        status = (await made.assignment("h1")).status
+        assert (status.state, status.message) == ("failed", "cannot echo: the wall is missing; build one")
+        version = (await made.assignment("h1")).metadata.resource_version
+        await settled(10.0)
+        assert (await made.assignment("h1")).metadata.resource_version == version
+        made.echoes["h1"].fails = None
+        await settled(30.0)
+        assert (await made.assignment("h1")).status.state == "succeeded"
+
+
+@simulated()
+async def test_a_run_past_its_deadline_is_cancelled_and_the_others_do_not_wait() -> None:
+    async with cluster() as made:
+        slow, quick = made.echoes.setdefault("h1", Echo()), Echo("quick")
+        made.host("h1", quick)
+        slow.takes_s = 1_000.0
+        await made.assign("h1", {"say": "hello"}, deadline_seconds=5.0)
+        meta = ObjectMeta(name="quick.h1", namespace=NAMESPACE)
+        await made.store.create(
+            Assignment(metadata=meta, spec=AssignmentSpec(host="h1", agent="quick", generation=1, desired={}))
+        )
+        await settled(2.0)
+        assert (await made.store.get(Assignment, "quick.h1", NAMESPACE)).status.state == "succeeded"
+        await settled(4.0)
+        status = (await made.assignment("h1")).status
+        assert (status.state, status.message) == ("failed", "cannot configure echo.h1 within 5 s")
+
+
+@simulated()
+async def test_instances_of_one_agent_run_at_the_same_time_and_no_more_than_the_host_can_bear() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        made.echoes["h1"].takes_s = 1.0
+        for number in range(40):
+            await made.assign("h1", {"say": str(number)}, instance=f"v{number}")
+        await settled(10.0)
+        assert 8 < made.echoes["h1"].most_at_once <= 16
+        assert len(made.echoes["h1"].configured) == 40
+
+
+@simulated()
+async def test_an_assignment_of_a_lower_epoch_is_refused() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await made.assign("h1", {"say": "new"}, epoch=7)
+        await settled()
+
+        def rewritten(assignment: Assignment) -> Assignment:
+            return replace(assignment, spec=replace(assignment.spec, desired={"say": "old"}, generation=2, epoch=6))
+
+        await modify(made.store, Assignment, "echo.h1", NAMESPACE, rewritten)
+        await settled()
+        assert {"say": "old"} not in made.echoes["h1"].configured
+        assert (await made.assignment("h1")).status.observed_generation == 1
+        await made.store.delete(Assignment, "echo.h1", NAMESPACE)
+        await made.assign("h1", {"say": "older"}, epoch=5)
+        await settled()
+        assert {"say": "older"} not in made.echoes["h1"].configured
+
+
+@simulated()
+async def test_a_service_that_is_to_be_gone_is_destroyed_once() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await made.assign("h1", {"say": "hello"})
+        await settled()
+
+        def absent(assignment: Assignment) -> Assignment:
+            return replace(assignment, spec=replace(assignment.spec, desired=None, absent=True, generation=2))
+
+        await modify(made.store, Assignment, "echo.h1", NAMESPACE, absent)
+        await settled(TIMINGS.verify_s)
+        assert made.echoes["h1"].destroyed == [""]
+        assert made.machines["h1"].processes == {}
+        assert (await made.assignment("h1")).status.observed_generation == 2
+        await made.stop("h1")
+        made.host("h1")
+        await settled(TIMINGS.verify_s)
+        assert made.echoes["h1"].destroyed == [""]
+
+
+@simulated()
+async def test_an_agent_that_nobody_knows_is_said_so() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        meta = ObjectMeta(name="torus.h1", namespace=NAMESPACE)
+        await made.store.create(
+            Assignment(metadata=meta, spec=AssignmentSpec(host="h1", agent="torus", generation=1, desired={}))
+        )
+        await settled()
+        status = (await made.store.get(Assignment, "torus.h1", NAMESPACE)).status
+        assert status.state == "failed"
+        assert 'no agent named "torus"' in status.message
+
+
+@simulated()
+async def test_an_assignment_waits_until_its_agent_is_initialized() -> None:
+    async with cluster() as made:
+        echo = made.echoes.setdefault("h1", Echo())
+        echo.fails = HostError("cannot initialize: not now")
+        made.host("h1")
+        await made.assign("h1", {"say": "hello"})
+        await settled()
+        assert (await made.assignment("h1")).status == AssignmentStatus()
+        echo.fails = None
+        await settled(10.0)
+        assert (await made.assignment("h1")).status.state == "succeeded"
+
+
+@simulated()
+async def test_an_agent_acts_on_its_own_assignments_only() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        made.host("h10")
+        await made.assign("h10", {"say": "for ten"})
+        await settled()
+        assert made.echoes["h1"].configured == []
+        assert made.echoes["h10"].configured == [{"say": "for ten"}]
+
+
+@simulated()
+async def test_a_report_on_an_assignment_that_was_deleted_meanwhile_is_nobodys_trouble() -> None:
+    async with cluster() as made:
+        made.host("h1")
+        made.echoes["h1"].takes_s = 3.0
+        await made.assign("h1", {"say": "hello"})
+        await settled(1.0)
+        await made.store.delete(Assignment, "echo.h1", NAMESPACE)
+        await settled(10.0)
+        with pytest.raises(NotFoundError):
+            await made.assignment("h1")

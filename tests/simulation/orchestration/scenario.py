@@ -1,0 +1,250 @@
+"""Two leaders, three hosts, an administrator and hardware that fails: one run of a seed.
+
+The operator and the agents are the real ones, with the backend that needs no daemons; hosts, disks and time are
+modelled. First everything goes wrong at random, then nothing more does, and all must come right: see `invariants`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from quartermaster.backends.registry import backend_of
+from quartermaster.engine.metrics import Metrics
+from quartermaster.host.fake import Faults, Moment, fake_host
+from quartermaster.operators.assembly import operator_runtime
+from quartermaster.orchestration.agent import AgentRuntime
+from quartermaster.orchestration.inventory import still_facts
+from quartermaster.orchestration.running import is_settled
+from quartermaster.orchestration.timings import Timings
+from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
+from quartermaster.resources.marks import INTENT
+from quartermaster.resources.orchestration import Assignment
+from quartermaster.resources.storage import StorageNode, StorageStatus
+from quartermaster.stores.kv.memory import MemoryKeyValue
+from quartermaster.stores.objects import ObjectStore
+from quartermaster.support import entropy
+from quartermaster.testing.simulation import ROUGH, Chaos, SeededFaults, record
+from quartermaster.testing.simulation.process import PROCESS
+
+from .administrator import TYPE, Administrator
+from .hosts import FACTS, WitnessedMachine
+from .invariants import CONVERGES, NAMESPACE, NO_LEAK, QUIET, Witness
+
+LEASE_S = 7
+RETRY_S = 2.0
+LEADERS = ("leader-0", "leader-1")
+HOSTS = ("h0", "h1", "h2")
+PROCESS_FAULTS = 8
+MEAN_FAULT_GAP_S = 4.0
+MEAN_ACTION_GAP_S = 1.5
+HOST_TROUBLE = 0.02  # the chance that a call of the host layer fails, before or after its effect
+PATIENCE_S = 600.0
+BACKEND = backend_of(TYPE)
+TIMINGS = Timings(
+    heartbeat_s=4.0,
+    unhealthy_after_s=12.0,
+    move_data_after_s=120.0,
+    debounce_s=0.5,
+    sweep_s=40.0,
+    verify_s=12.0,
+    daemons_s=10.0,
+    inventory_s=8.0,
+)
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How often each kind of fault happened, and how much of what was meant to happen did."""
+
+    faults: dict[str, int]
+    events: dict[str, int]
+
+
+class Scenario:
+    """The state of one run."""
+
+    def __init__(self) -> None:
+        self.kv = MemoryKeyValue()
+        self.faults = SeededFaults(self.kv)
+        self.witness = Witness(self.kv, self.faults)
+        self.chaos = Chaos(self.kv, self.faults, longest_s=2 * LEASE_S)
+        self.metrics = Metrics(enabled=False)
+        self.machines = {name: WitnessedMachine(name, self.witness) for name in HOSTS}
+        self.store = ObjectStore(self.kv, manager="administrator")
+        self.administrator = Administrator(self.store, self.machines)
+        self.directory = Path()
+        self.trouble = HOST_TROUBLE
+        self.host_faults = 0
+        self._incarnations = 0
+
+    async def run(self) -> Tally:
+        self.directory = Path(tempfile.mkdtemp(prefix="simulated-", dir=_quick_directory()))
+        try:
+            return await self._run()
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    async def _run(self) -> Tally:
+        for machine in self.machines.values():
+            machine.plug("vdb")
+            machine.plug("vdc")
+            machine.directories["8:1", "/srv/volumes"] = None
+        for name in LEADERS:
+            self.chaos.start(name, lambda name=name: self.candidate(name))
+        for name in HOSTS:
+            self.chaos.start(name, lambda name=name: self.agent(name))
+        enough = asyncio.Event()
+        self.chaos.start("administrator", lambda: self.administrator.work(MEAN_ACTION_GAP_S, enough))
+        self.faults.rates = ROUGH
+        await self.chaos.torment(faults=PROCESS_FAULTS, mean_gap_s=MEAN_FAULT_GAP_S)
+        self.witness.raise_violation()
+        enough.set()
+        await self._come_to_rest()
+        await self._check_second_run()
+        await self._take_everything_away()
+        await self.chaos.stop()
+        self.witness.raise_violation()
+        events = {"writes": self.witness.writes, "host faults": self.host_faults, **self.administrator.done}
+        return Tally({**self.faults.counts, **self.chaos.counts}, events)
+
+    async def candidate(self, name: str) -> None:
+        self._incarnations += 1
+        runtime = operator_runtime(
+            ObjectStore(self.kv, manager="quartermaster"),
+            namespace=NAMESPACE,
+            backends=[BACKEND],
+            timings=TIMINGS,
+            identity=f"{name}-{self._incarnations}",
+            lease_s=LEASE_S,
+            retry_s=RETRY_S,
+            metrics=self.metrics,
+        )
+        process = PROCESS.get()
+        assert process is not None
+        self.witness.leaders[process] = runtime
+        await runtime.run()
+
+    async def agent(self, name: str) -> None:
+        agent = AgentRuntime(
+            ObjectStore(self.kv, manager=name),
+            name,
+            fake_host(self.machines[name], self.make_faults(name)),
+            BACKEND.agents(),
+            namespace=NAMESPACE,
+            directory=self.directory / name,
+            addresses=("10.0.0.1",),
+            timings=TIMINGS,
+            facts=still_facts(FACTS),
+            metrics=self.metrics,
+        )
+        await agent.run()
+
+    def make_faults(self, _host: str) -> Faults:
+        """What goes wrong on one host while one agent of it lives."""
+        return Faults(self._host_fault)
+
+    def _host_fault(self, _number: int, name: str) -> Moment | None:
+        if entropy.source().random() >= self.trouble:
+            return None
+        self.host_faults += 1
+        record("host fault", name)
+        return entropy.source().choice(list(Moment))
+
+    async def _come_to_rest(self) -> None:
+        record("calm")
+        self.trouble = 0.0
+        self.chaos.calm()
+        await asyncio.wait([self.chaos.processes["administrator"].task], timeout=PATIENCE_S)
+        for machine in self.machines.values():
+            machine.put_back()
+        await self.settle(self._unsettled)
+
+    async def settle(self, what: object) -> None:
+        """Wait until nothing is wrong any more; after a while, say what is."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        while wrong := await what():  # type: ignore[operator]
+            self.witness.raise_violation()
+            if asyncio.get_running_loop().time() > deadline:
+                self.witness.violated(*wrong)
+            self.witness.raise_violation()
+            await asyncio.sleep(RETRY_S)
+        record("settled")
+
+    async def _unsettled(self) -> tuple[str, str] | None:
+        before = self.witness.writes
+        await asyncio.sleep(1.5 * TIMINGS.inventory_s)
+        if self.witness.writes != before:
+            return CONVERGES, f"something is still written: {self.witness.trace[-3:]}"
+        for node in (await self.store.list(StorageNode, NAMESPACE)).items:
+            if node.status.observed_generation != node.metadata.generation:
+                return CONVERGES, f"{node.key} was not looked at: {node.status}"
+        for assignment in (await self.store.list(Assignment, NAMESPACE)).items:
+            # A failure may be the end of it: a disk that somebody else has written to is refused for good.
+            if not is_settled(assignment):
+                return CONVERGES, f"{assignment.key} is not done: {assignment.status}"
+        return await self._volumes_unsettled()
+
+    async def _volumes_unsettled(self) -> tuple[str, str] | None:
+        claims = (await self.store.list(PersistentVolumeClaim, NAMESPACE)).items
+        for claim in claims:
+            if claim.metadata.deletion_timestamp:
+                return CONVERGES, f"{claim.key} does not go: {claim.metadata.finalizers}"
+            if INTENT in claim.metadata.annotations and claim.status.phase != "Bound":
+                return CONVERGES, f"{claim.key} is not finished: {claim.status}"
+        wanted = [f"pvc-{claim.metadata.uid}" for claim in claims]
+        for volume in (await self.store.list(PersistentVolume)).items:
+            if volume.metadata.name not in wanted:
+                return CONVERGES, f"{volume.key} does not go: {volume.status}"
+        return None
+
+    async def _check_second_run(self) -> None:
+        """New agents on unchanged hosts, and every configuration runs again: nothing changes and nothing is written."""
+        before = {name: machine.acts() for name, machine in self.machines.items()}
+        writes, count = self.witness.writes, len(self.witness.trace)
+        for name in HOSTS:
+            self.chaos.processes[name].kill()
+            await self.chaos._restart(name, 0.1)
+        await asyncio.sleep(1.5 * TIMINGS.verify_s)
+        for name, machine in self.machines.items():
+            now = machine.acts()
+            if changed := {what: (before[name][what], now[what]) for what in now if now[what] != before[name][what]}:
+                self.witness.violated(QUIET, f"on {name}: {changed}")
+        if self.witness.writes != writes:
+            self.witness.violated(QUIET, f"{self.witness.trace[count:]}")
+        self.witness.raise_violation()
+
+    async def _take_everything_away(self) -> None:
+        for claim in (await self.store.list(PersistentVolumeClaim, NAMESPACE)).items:
+            await self.store.delete(PersistentVolumeClaim, claim.metadata.name, NAMESPACE)
+        await self.settle(self._volumes_left)
+        for node in (await self.store.list(StorageNode, NAMESPACE)).items:
+            await self.store.delete(StorageNode, node.metadata.name, NAMESPACE)
+        await self.settle(self._services_left)
+
+    async def _volumes_left(self) -> tuple[str, str] | None:
+        for kind in (PersistentVolumeClaim, PersistentVolume):
+            for left in (await self.store.list(kind)).items:
+                return CONVERGES, f"{left.key} is still there: {left.metadata.finalizers}"
+        for name, machine in self.machines.items():
+            for _, path in machine.directories:
+                if "/pvc-" in path:
+                    return NO_LEAK, f"{path} on {name}"
+        return None
+
+    async def _services_left(self) -> tuple[str, str] | None:
+        for kind in (StorageNode, Assignment, StorageStatus):
+            for left in (await self.store.list(kind, NAMESPACE)).items:
+                return CONVERGES, f"{left.key} is still there: {left}"
+        for name, machine in self.machines.items():
+            if len(machine.mounts) > 1:
+                return NO_LEAK, f"{machine.mounts[1:]} on {name}"
+        return None
+
+
+def _quick_directory() -> str | None:
+    """Memory, where the machine offers it: agents keep small files, and sync each of them."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None

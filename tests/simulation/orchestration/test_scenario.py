@@ -1,0 +1,58 @@
+"""Leaders, agents, an administrator and failing hardware: the invariants hold for every seed, and each replays."""
+
+from __future__ import annotations
+
+import pytest
+
+from quartermaster.testing.simulation.chaos import PROCESS_FAULTS
+from quartermaster.testing.simulation.faults import CALL_FAULTS
+from tests.simulation.batch import Batch, Outcome
+
+MODULE = "tests.simulation.orchestration"
+SEEDS = 40
+DEEP_SEEDS = 5_000
+# What an administrator and hardware do beside what is done to processes and to the store.
+HAPPENINGS = (
+    "declare",
+    "redeclare",
+    "undeclare",
+    "consent",
+    "claim",
+    "unclaim",
+    "plug",
+    "pull",
+    "swap",
+    "scribble",
+    "host faults",
+)
+
+
+def check(outcomes: list[Outcome]) -> None:
+    totals: dict[str, int] = {}
+    for outcome in outcomes:
+        assert outcome.passed, outcome.explain()
+        for name, number in outcome.last["totals"].items():
+            totals[name] = totals.get(name, 0) + number
+    assert [kind for kind in (*CALL_FAULTS, *PROCESS_FAULTS, *HAPPENINGS) if not totals.get(kind)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_invariants_hold_and_each_seed_replays_exactly_under_another_hash_seed() -> None:
+    batches = [Batch(0, SEEDS, hash_seed=hash_seed, module=MODULE) for hash_seed in (1, 2)]
+    once, again = [batch.wait(timeout_s=550) for batch in batches]
+    check([once])
+    check([again])
+    assert len(once.digests) == SEEDS
+    assert once.digests == again.digests
+    assert once.last == again.last
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(7_200)
+def test_the_invariants_hold_for_five_thousand_seeds() -> None:
+    half = DEEP_SEEDS // 2
+    batches = [Batch(first, half, hash_seed=first, module=MODULE) for first in (0, half)]
+    outcomes = [batch.wait(timeout_s=7_000) for batch in batches]
+    check(outcomes)
+    assert sum(len(outcome.digests) for outcome in outcomes) == DEEP_SEEDS
