@@ -151,7 +151,7 @@ class Scenario:
         if entropy.source().random() >= self.trouble:
             return None
         self.host_faults += 1
-        record("host fault", name)
+        record("host fault", name.replace(str(self.directory), "STATE"))
         return entropy.source().choice(list(Moment))
 
     async def _come_to_rest(self) -> None:
