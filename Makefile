@@ -22,8 +22,8 @@ packages:
 setup: environment packages ## virtual environment, Debian packages and the real servers that tests use
 	@$(RUN) tools.servers build
 
-demo: environment ## a guided tour on this machine
-	@$(RUN) tools.demo
+demo: environment ## a guided tour on this machine, on virtual hosts if you are root; KEEP=1 leaves them up
+	@$(RUN) tools.demo $(if $(KEEP),--keep)
 
 check: environment ## format, lint, types, imports and the fast tests; half a minute once types are cached
 	@$(RUN) tools.verify check

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,9 @@ from msgspec.structs import replace
 from bench.orchestration.counts import Counts, Part
 from bench.report import Bar, Plot, Table, show
 from bench.running import require, say
-from quartermaster.backends.base import RefreshEvent
+from quartermaster.backends.base import Backend, RefreshEvent
 from quartermaster.backends.registry import installed_backends
 from quartermaster.engine.cache import Cache
-from quartermaster.engine.controller import Scope
 from quartermaster.engine.election import Election
 from quartermaster.engine.runtime import Runtime
 from quartermaster.operators.cluster import READS, ClusterManager
@@ -30,7 +30,7 @@ from quartermaster.operators.views import ClusterViews
 from quartermaster.orchestration.leader import Orchestrator
 from quartermaster.orchestration.registration import HOSTNAME_LABEL
 from quartermaster.orchestration.timings import Timings
-from quartermaster.planning.health import HostHealth
+from quartermaster.planning.cluster import ClusterPlan, ClusterView
 from quartermaster.resources.devices import Device
 from quartermaster.resources.kubernetes.core import Event, Lease
 from quartermaster.resources.model import Object, ObjectMeta
@@ -60,7 +60,8 @@ class Added(msgspec.Struct, frozen=True):
     hosts: int
     writes: int
     runs: int
-    planning_s: float  # of the slowest refresh
+    planning_s: float  # of the slowest refresh: gathering and planning
+    refresh_s: float  # of the slowest: that, and writing
     settled_s: float
 
 
@@ -90,17 +91,40 @@ class CountingStore(ObjectStore):
         return await super().delete(kind, *arguments, **options)
 
 
+class Clock:
+    """How long the slowest refresh took: until it was planned, and until all was written."""
+
+    began = 0.0
+    planning_s = 0.0
+    refresh_s = 0.0
+
+    @classmethod
+    def reset(cls) -> None:
+        cls.planning_s = cls.refresh_s = 0.0
+
+
 class TimedManager(ClusterManager):
-    """Takes the time that is spent between the event and the first thing that is written or told."""
-
-    slowest_s = 0.0
-
     async def handle_refresh(self, event: RefreshEvent) -> float | None:
-        began = time.perf_counter()
+        Clock.began = time.perf_counter()
         try:
             return await super().handle_refresh(event)
         finally:
-            TimedManager.slowest_s = max(TimedManager.slowest_s, time.perf_counter() - began)
+            Clock.refresh_s = max(Clock.refresh_s, time.perf_counter() - Clock.began)
+
+
+class TimedBackend:
+    """A backend that takes the time from the event to its plan: gathering everything, and planning it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def plan(self, view: ClusterView) -> ClusterPlan:
+        made = self._backend.plan(view)
+        Clock.planning_s = max(Clock.planning_s, time.perf_counter() - Clock.began)
+        return made
 
 
 class Fleet:
@@ -151,7 +175,7 @@ async def run(_directory: Path, counts: Counts) -> Part:
     )
     table = Table(
         "One node added to a cluster",
-        ("hosts", "devices", "leader's writes", "agent runs", "slowest refresh", "until it is Ready"),
+        ("hosts", "devices", "leader's writes", "agent runs", "planning", "whole refresh", "until it is Ready"),
         tuple(
             (
                 f"{one.hosts:,}",
@@ -159,18 +183,19 @@ async def run(_directory: Path, counts: Counts) -> Part:
                 str(one.writes),
                 str(one.runs),
                 f"{show(1000 * one.planning_s)} ms",
+                f"{show(1000 * one.refresh_s)} ms",
                 f"{show(one.settled_s)} s",
             )
             for one in found
         ),
-        note="a refresh is gather, plan and write; it looks at the whole cluster, and writes what differs",
+        note="planning is from the event to the plan of the whole cluster; a refresh also writes what differs",
     )
     plot = Plot(
         "orchestration-growth",
-        "Slowest refresh when one node is added",
+        "Planning when one node is added",
         "ms",
         tuple(f"{one.hosts:,} hosts" for one in found),
-        {"refresh": tuple(1000 * one.planning_s for one in found)},
+        {"planning": tuple(1000 * one.planning_s for one in found)},
         limit=1000 * PLANNING_S,
         logarithmic=True,
     )
@@ -193,12 +218,12 @@ async def measure(hosts: int, devices: int) -> Added:
         await until_ready(nodes, hosts)
         await asyncio.sleep(1.0)
         writes, runs, began = leaders.writes, fleet.runs, time.perf_counter()
-        TimedManager.slowest_s = 0.0
+        Clock.reset()
         await make_host(store, hosts, devices)
         await until_ready(nodes, hosts + 1)
         settled_s = time.perf_counter() - began
         await asyncio.sleep(1.0)
-        added = Added(hosts, leaders.writes - writes, fleet.runs - runs, TimedManager.slowest_s, settled_s)
+        added = Added(hosts, leaders.writes - writes, fleet.runs - runs, Clock.planning_s, Clock.refresh_s, settled_s)
         group.cancel()
     await kv.close()
     return added
@@ -206,13 +231,11 @@ async def measure(hosts: int, devices: int) -> Added:
 
 def operator(store: ObjectStore) -> Runtime:
     """The operator with its one manager, whose time is taken."""
-    ledger, views = Ledger(), ClusterViews()
-
-    def build(scope: Scope, health: HostHealth) -> ClusterManager:
-        made = partial(TimedManager, namespace=NAMESPACE, backends=installed_backends(), ledger=ledger, views=views)
-        return made(scope, health)
-
-    runtime = Runtime(store, election=Election(store, name="leader", namespace=NAMESPACE, identity="bench"))
+    backends: Sequence[Any] = [TimedBackend(backend) for backend in installed_backends()]
+    build = partial(TimedManager, namespace=NAMESPACE, backends=backends, ledger=Ledger(), views=ClusterViews())
+    # Nothing that is awaited on a store in memory suspends, and ten thousand hosts and their leader share one loop.
+    election = Election(store, name="leader", namespace=NAMESPACE, identity="bench", lease_s=3_600, retry_s=600.0)
+    runtime = Runtime(store, election=election)
     # Hosts in this benchmark have no heartbeats, and must not fall silent while ten thousand of them are made.
     timings = Timings(debounce_s=0.2, unhealthy_after_s=86_400.0, move_data_after_s=86_400.0)
     runtime.add(Orchestrator([build], timings, namespace=NAMESPACE, reads=READS))

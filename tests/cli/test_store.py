@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, node
+from tests.cli.conftest import ROOT, Cli, node
 
 
 @pytest.fixture
@@ -82,3 +83,13 @@ def test_a_host_that_is_not_alone_cannot_be_migrated_without_a_url(
     result = cli("store", "migrate")
     assert result.code == 2
     assert "it was not brought up with `qm up --single`" in result.err
+
+
+def test_every_command_of_the_guide_is_there(cli: Cli) -> None:
+    text = (ROOT / "docs" / "guide" / "store.md").read_text()
+    groups = {"store", "token"}
+    named = {tuple(found.split()) for found in re.findall(r"(?:^\$ |`)qm ([a-z]+(?: [a-z]+)?)", text, re.MULTILINE)}
+    words = {names[: 2 if names[0] in groups else 1] for names in named}
+    assert {("store", "backup"), ("store", "restore"), ("store", "migrate"), ("token", "create"), ("leave",)} <= words
+    for command in sorted(words):
+        assert cli(*command, "--help").code == 0, command

@@ -1,6 +1,7 @@
 """The conformance as it is installed: every part a process of its own, on a real API server with the stand-ins.
 
-Core: `qm cstor serve` and `qm cstor controller`. Conformance: `qm cstor conformance serve` and `… controller`.
+Core: `qm cstor serve` and `qm cstor controller`. Conformance: `qm cstor conformance serve` and `… controller`. Each of
+the two acts as a user of its own, who may do what the manifest of its deployment grants and no more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from xml.etree import ElementTree
 
 import aiohttp
 import pytest
+import yaml
 from msgspec.structs import replace
 
 from quartermaster.backends.cstor.reasons import READY
@@ -25,6 +27,7 @@ from quartermaster.hooks.conformance.scenarios import SCENARIOS
 from quartermaster.hooks.conformance.site import NODE_LABEL, Site
 from quartermaster.resources import CStorClusterConfig
 from quartermaster.resources.conformance import ConformanceReport
+from quartermaster.resources.openebs import OPENEBS_NAMESPACE
 from quartermaster.stores.kubernetes import KubernetesStore
 from quartermaster.testing.servers import KubernetesServer
 
@@ -69,13 +72,43 @@ class Installation:
         self.server = server
         self._directory = directory
         self._stack = stack
-        self._environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "HOME": str(directory)}
 
-    async def start(self, name: str, *arguments: str) -> Program:
+    def _environment(self, user: str) -> dict[str, str]:
+        kubeconfig = self._directory / f"kubeconfig-{user}"
+        content = json.loads(self.server.kubeconfig.read_text())
+        content["users"] = [{"name": "admin-token", "user": {"token": self.server.access.tokens[user]}}]
+        kubeconfig.write_text(json.dumps(content))
+        return {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(self._directory)}
+
+    async def grant(self, user: str, manifest: Path, *more: str) -> None:
+        """The roles of a deployment, for a user in the place of its account."""
+        documents = [d for d in yaml.safe_load_all(manifest.read_text()) if d["kind"] in ("ClusterRole", "Role")]
+        bindings = []
+        for document in documents:
+            kind, name = document["kind"], document["metadata"]["name"]
+            if kind == "ClusterRole" and name.endswith("-rehearsal") and "rehearsal" not in more:
+                continue
+            bindings.append(
+                {
+                    "apiVersion": document["apiVersion"],
+                    "kind": f"{kind}Binding",
+                    "metadata": document["metadata"],
+                    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+                    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+                }
+            )
+        items = {"apiVersion": "v1", "kind": "List", "items": [*documents, *bindings]}
+        await self.server.kubectl("apply", "-f", "-", stdin=json.dumps(items))
+
+    async def start(self, name: str, user: str, *arguments: str) -> Program:
         said = self._directory / f"{name}.log"
         with said.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", *arguments), cwd=ROOT, env=self._environment, stdout=output, stderr=output
+                *(sys.executable, "-m", *arguments),
+                cwd=ROOT,
+                env=self._environment(user),
+                stdout=output,
+                stderr=output,
             )
         program = Program(process, said)
         self._stack.push_async_callback(program.kill)
@@ -85,15 +118,16 @@ class Installation:
         """A service and its controller."""
         store = ("--store", "kubernetes:token")
         in_store = store if "conformance" in command else ()
-        service = await self.start(name, "quartermaster", *command, "serve", "--listen", "127.0.0.1:0", *in_store)
-        at = ("--hooks", await service.url(), "-n", NAMESPACE, *store)
-        return service, await self.start(f"{name}-controller", "quartermaster", *command, "controller", *at)
+        serving = ("serve", "--listen", "127.0.0.1:0", *in_store)
+        service = await self.start(name, name, "quartermaster", *command, *serving)
+        at = ("--hooks", await service.url(), "-n", OPENEBS_NAMESPACE, *store)
+        return service, await self.start(f"{name}-controller", name, "quartermaster", *command, "controller", *at)
 
     async def qm(self, *arguments: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "quartermaster", *arguments, "-n", NAMESPACE, "--store", "kubernetes:token"),
             cwd=ROOT,
-            env=self._environment,
+            env=self._environment("admin"),
             stdout=asyncio.subprocess.PIPE,
         )
         output, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
@@ -104,13 +138,16 @@ class Installation:
 @asynccontextmanager
 async def installed(start: ServerFactory, directory: Path) -> AsyncIterator[tuple[Installation, KubernetesStore]]:
     """A server with the core and the stand-ins."""
-    server = await start(controller_manager=True, manifests=manifests(directory))
+    users: dict[str, list[str]] = {"core": [], "conformance": []}
+    server = await start(controller_manager=True, manifests=manifests(directory), tokens=users)
     store = await KubernetesStore.open(kubeconfig=server.kubeconfig)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(store.close)
         await prepare(store)
         installation = Installation(server, directory, stack)
-        played = await installation.start("standins", "tests.cstor.standins", "--store", "kubernetes:token")
+        await installation.grant("core", ROOT / "deploy" / "cstor" / "core.yaml")
+        await installation.grant("conformance", ROOT / "deploy" / "cstor" / "conformance.yaml", "rehearsal")
+        played = await installation.start("standins", "admin", "tests.cstor.standins", "--store", "kubernetes:token")
         await installation.pair("core", "cstor")
         yield installation, store
         assert played.said.read_text() == ""

@@ -147,11 +147,23 @@ async def freeze(home: Home, leader: Candidate) -> None:
     """Stop it between two writes: in one it would keep the lock of an embedded store, and nobody could lead."""
     for _ in range(50):
         leader.process.send_signal(signal.SIGSTOP)
+        await until_stopped(leader.process.pid)
         if not home.url.startswith("sqlite:") or is_unlocked(home.url.removeprefix("sqlite:")):
             return
         leader.process.send_signal(signal.SIGCONT)
         await asyncio.sleep(0.01)
     raise AssertionError("the leader was met inside a write every time")
+
+
+async def until_stopped(pid: int) -> None:
+    """The signal is only on its way when `kill` returns: a thread on another core goes on for a moment."""
+    async with asyncio.timeout(5.0):
+        while any(state_of(thread) != "T" for thread in Path(f"/proc/{pid}/task").iterdir()):
+            await asyncio.sleep(0.001)
+
+
+def state_of(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def is_unlocked(path: str) -> bool:

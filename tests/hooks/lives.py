@@ -28,7 +28,8 @@ async def life(store: Store, name: str = "a", namespace: str = "default", **opti
     async def has(count: int) -> bool:
         maps = [obj for obj in (await store.list(ConfigMap, namespace)).items if obj.metadata.name.startswith(name)]
         node = await store.get(StorageNode, name, namespace)
-        return len(maps) == count and node.status.state == "Ready"
+        seen = node.status.observed_generation == node.metadata.generation
+        return len(maps) == count and seen and node.status.state == "Ready"
 
     async def gone() -> bool:
         try:

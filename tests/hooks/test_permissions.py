@@ -24,12 +24,13 @@ from quartermaster.support.errors import ForbiddenError, NotFoundError
 from quartermaster.support.tasks import TaskGroup
 from quartermaster.testing.servers import KubernetesAccess
 from tools.generate import ROOT
-from tools.manifests import PATH, core_deployment
+from tools.manifests import CONFORMANCE_PATH, PATH, conformance_deployment, core_deployment
 
 from .lives import eventually
 from .toy import TOY, storage_node, with_devices
 
 MANIFEST = ROOT / "deploy" / "cstor" / "core.yaml"
+CONFORMANCE_MANIFEST = ROOT / "deploy" / "cstor" / "conformance.yaml"
 
 
 def verbs(rules: list[dict[str, Any]], resource: str) -> set[str]:
@@ -56,6 +57,19 @@ def test_cstor_may_delete_what_it_makes_and_no_disk_of_somebody_else() -> None:
 
 def test_the_manifest_is_what_the_program_generates() -> None:
     assert core_deployment() == {PATH: MANIFEST.read_text()}, "run `make generate`"
+
+
+def test_the_conformance_is_deployed_likewise_and_may_not_make_or_delete_nodes() -> None:
+    text = CONFORMANCE_MANIFEST.read_text()
+    assert conformance_deployment() == {CONFORMANCE_PATH: text}, "run `make generate`"
+    documents = list(yaml.safe_load_all(text))
+    (deployment,) = [document for document in documents if document["kind"] == "Deployment"]
+    names = [container["name"] for container in deployment["spec"]["template"]["spec"]["containers"]]
+    assert names == ["cstorpoolauto-conformance", "cstorpoolauto-conformance-controller"]
+    (bound,) = [d["roleRef"]["name"] for d in documents if d["kind"] == "ClusterRoleBinding"]
+    rules = next(d["rules"] for d in documents if d["kind"] == "ClusterRole" and d["metadata"]["name"] == bound)
+    assert verbs(rules, "nodes") == {"get", "list", "update"}
+    assert "delete" not in verbs(rules, "cstorpoolclusters") | verbs(rules, "blockdevices")
 
 
 def test_the_pod_has_the_two_containers_and_only_the_controller_has_the_account() -> None:

@@ -59,7 +59,11 @@ def sync(request: SyncRequest) -> SyncResponse:
     secrets = [secret.metadata.name for secret in request.attachments.of(Secret)]
     wanted = len(watch.spec.devices)
     return SyncResponse(
-        status={"state": "Ready" if made == wanted else "Making", "message": " ".join(secrets)},
+        status={
+            "state": "Ready" if made == wanted else "Making",
+            "message": " ".join(secrets),
+            "observedGeneration": watch.metadata.generation,
+        },
         labels={"seen": "yes", "unwanted": None},
         attachments=tuple(device_map(watch, number) for number in range(wanted)),
         explicit_updates=(node_label(watch),),

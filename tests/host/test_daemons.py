@@ -341,16 +341,16 @@ async def test_a_process_that_runs_another_program_is_neither_stopped_nor_double
 
 async def test_a_wrapper_that_became_its_program_is_still_known(detached: DetachedDaemons, tmp_path: Path) -> None:
     status = await detached.ensure(Daemon("wrapped", ("sh", "-c", "exec sleep 300")))
-
-    async def became() -> bool:
-        return procfs.executable(status.pid).endswith("sleep")
-
-    await until(became)
     record = Records(tmp_path / "records").read("wrapped")
     assert record is not None
-    assert live_process(record) is not None
+
+    async def became() -> bool:
+        assert live_process(record) is not None
+        return procfs.arguments(status.pid) == ("sleep", "300")
+
+    await until(became)
+    assert procfs.executable(status.pid).endswith("sleep")
     assert procfs.environment_value(status.pid, TOKEN_VARIABLE) == record.token
-    assert procfs.arguments(status.pid) == ("sleep", "300")
 
 
 async def test_a_damaged_record_starts_no_second_daemon(detached: DetachedDaemons, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from quartermaster.testing.simulation import simulated
 from .world import NAMESPACE, Counted, World, settled, world
 
 T = TypeVar("T", bound=Object)
+PARTS = 6
 SEEN = (StorageNode, StorageStatus, StorageClass, Assignment)
 
 
@@ -91,11 +92,12 @@ async def lived_with(at: int, *, after: bool) -> Failing:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
 @simulated()
-async def test_any_write_of_the_leader_may_fail_before_or_after_it_is_made() -> None:
+async def test_any_write_of_the_leader_may_fail_before_or_after_it_is_made(part: int) -> None:
     faultless = await lived_with(10**9, after=False)
     assert 10 < faultless.fenced < 60
-    for at in range(faultless.fenced):
+    for at in range(part, faultless.fenced, PARTS):
         for after in (False, True):
             await lived_with(at, after=after)
 

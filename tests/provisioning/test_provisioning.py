@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -148,6 +150,23 @@ async def test_a_deleted_claim_takes_its_volume_with_it() -> None:
         await until(lambda: is_gone(world.store, PersistentVolume, name))
         assert world.disks == {}
         assert await world.assignments() == []
+
+
+@simulated()
+async def test_a_volume_of_a_paused_cluster_is_not_deleted_before_it_is_resumed() -> None:
+    world = World()
+    await world.prepare()
+    async with world.running():
+        await world.store.create(claim())
+        await until(lambda: is_bound(world.store))
+        name = (await world.claim()).spec.volume_name
+        world.paused = True
+        await world.store.delete(PersistentVolumeClaim, "data", "default")
+        await asyncio.sleep(120)
+        assert world.disks != {}
+        world.paused = False
+        await until(lambda: is_gone(world.store, PersistentVolume, name))
+        assert world.disks == {}
 
 
 @simulated()

@@ -20,7 +20,7 @@ from quartermaster.operators.memory import Memories
 from quartermaster.operators.reporting import Hold
 from quartermaster.operators.settling import Settling
 from quartermaster.operators.views import ClusterViews
-from quartermaster.planning.cluster import ClusterKey
+from quartermaster.planning.cluster import ClusterKey, ClusterView
 from quartermaster.planning.gathering import Recall, Snapshot, clusters_of, views_of
 from quartermaster.planning.health import HostHealth
 from quartermaster.resources import marks
@@ -111,7 +111,7 @@ class ClusterManager:
                     error=f"{type(error).__name__}: {error}",
                     exc_info=None if known else error,
                 )
-        self._views.publish(views)
+        self._views.publish(views if observing is None else {key: _held(view) for key, view in views.items()})
         if observing is None:
             await self._settling.clear_away(views, snapshot, set(self._backends))
         await self._settling.telling.settings(snapshot.clusters)
@@ -147,6 +147,11 @@ class ClusterManager:
         if found is None or marks.OBSERVE_ONLY not in found.metadata.annotations:
             return None
         return Hold("ObserveOnly", "after a restore nothing is done until `qm resume`")
+
+
+def _held(view: ClusterView) -> ClusterView:
+    """For those who make and delete volumes, observing is as being paused."""
+    return replace(view, settings=replace(view.settings, paused=True))
 
 
 def agents_of(backends: Mapping[str, Backend]) -> dict[str, tuple[str, ...]]:

@@ -50,6 +50,10 @@ class Deleter:
         decision = fate(volume, self._term.setup.provisioners)
         if not isinstance(decision, Remove) or await self._is_claimed(volume):
             return LOOK_AGAIN
+        view = self._term.setup.views(decision.record.cluster)
+        if view is not None and view.settings.paused:
+            self._say(volume, f"the storage cluster {view.key.status_name} is paused; `qm resume` goes on")
+            return LOOK_AGAIN
         if not await self._take_back(volume, decision.record):
             return LOOK_AGAIN
         if not is_deleting(volume):

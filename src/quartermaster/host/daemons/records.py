@@ -68,9 +68,11 @@ def live_process(record: Record) -> procfs.ProcessStat | None:
     if found is None or not found.lives or found.started != record.started:
         return None
     # A wrapper script may have become the program that it wraps; the token it still has.
-    # One without any program is on its way out.
+    # One without any program is on its way out; one without arguments has its new program, and the rest in a moment.
     program = procfs.executable(record.pid)
     if program in ("", record.executable) or procfs.environment_value(record.pid, TOKEN_VARIABLE) == record.token:
+        return found
+    if not procfs.arguments(record.pid):
         return found
     raise DaemonError(
         f"cannot tell whether process {record.pid} is the daemon {record.daemon.name}: it runs "
