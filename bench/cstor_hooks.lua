@@ -1,11 +1,18 @@
--- Posts the same body again and again and prints calls, errors and latencies as JSON when the time is over.
+-- Posts each line of a file in turn, over and over, and prints calls, errors and latencies as JSON when the time is over.
+
+local requests, sent = {}, 0
 
 function init(args)
-  local file = assert(io.open(args[1], "rb"))
   wrk.method = "POST"
-  wrk.body = file:read("*a")
   wrk.headers["Content-Type"] = "application/json"
-  file:close()
+  for body in io.lines(args[1]) do
+    table.insert(requests, wrk.format(nil, nil, nil, body))
+  end
+end
+
+function request()
+  sent = sent + 1
+  return requests[(sent - 1) % #requests + 1]
 end
 
 function done(summary, latency, requests)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
+
+from bench.running import BenchFailedError
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -40,6 +44,15 @@ def this_machine() -> Machine:
 
 def package_versions(*names: str) -> tuple[str, ...]:
     return tuple(f"{name} {version(name)}" for name in names)
+
+
+def program_version(program: Path | str) -> str:
+    """What a program says of itself: which one was found differs from machine to machine."""
+    shown = subprocess.run([str(program), "--version"], capture_output=True, text=True, timeout=20, check=False)
+    found = re.search(r"\d+\.\d+\.\d+", shown.stdout + shown.stderr)
+    if found is None:
+        raise BenchFailedError(f"{Path(program).name} does not say its version")
+    return found[0]
 
 
 def _processor() -> str:

@@ -1,7 +1,8 @@
 """`make demo`: what Quartermaster does, with the commands that a person would type and their real output.
 
-As root: virtual hosts on this machine, with real disks and an etcd of their own (`tools.demo_hosts`). Without root:
-one host (`tools.demo_single`). Everything is taken down again, also after Ctrl-C; `make demo KEEP=1` leaves it running.
+As root: virtual hosts on this machine, with disks and an etcd of their own (`tools.demo_hosts`). Without root, or with
+`--single`: one host (`tools.demo_single`). Everything is taken down again, also after Ctrl-C;
+`make demo KEEP=1` leaves it running.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import click
 
 from quartermaster.support.errors import QuartermasterError
 from quartermaster.testing.lab import Lab, LabError
+from quartermaster.testing.lab.state import STATE_FILE
 from quartermaster.testing.servers.binaries import find_program
 from tools.demo_hosts import three_hosts
 from tools.demo_single import one_host
@@ -27,11 +29,11 @@ from tools.servers import build, missing
 LAB = "demo"
 
 
-async def demo(directory: Path, *, keep: bool) -> None:
+async def demo(directory: Path, *, keep: bool, single: bool) -> None:
     tour = Tour(directory)
     began = time.monotonic()
-    if os.geteuid() != 0:
-        left_out = "without root there are no virtual hosts"
+    left_out = "--single was given" if single else "without root there are no virtual hosts"
+    if single or os.geteuid() != 0:
         await one_host(tour)
     else:
         left_out = await on_virtual_hosts(tour, keep=keep)
@@ -40,7 +42,7 @@ async def demo(directory: Path, *, keep: bool) -> None:
     if left_out:
         click.echo(
             f"left out: three hosts with an etcd of their own, a fourth that joins, one that is lost and replaced: "
-            f"{left_out}; `sudo make demo` shows them"
+            f"{left_out}; `make demo` as root shows them"
         )
     elif keep:
         what_next()
@@ -48,6 +50,9 @@ async def demo(directory: Path, *, keep: bool) -> None:
 
 async def on_virtual_hosts(tour: Tour, *, keep: bool) -> str:
     """Why there are none, after what can be shown without them; "" if all was shown."""
+    place = directory_of(tour, keep=keep)
+    if (place / STATE_FILE).exists():
+        raise DemoFailedError(f"its hosts are up already; `{QM} lab down {LAB}` takes them away")
     if missing("etcd"):
         tour.say("etcd is built once, and kept for the next time.")
         async with tour.timed("etcd: built from source (first time only)"):
@@ -56,9 +61,7 @@ async def on_virtual_hosts(tour: Tour, *, keep: bool) -> str:
     tour.say("Three virtual hosts on this machine, each with an address, two disks and processes of its own.")
     try:
         async with tour.timed("three virtual hosts"):
-            lab = await Lab.create(
-                directory_of(tour, keep=keep), hosts=3, disks=2, disk_size="2Gi", name=LAB, keep=keep
-            )
+            lab = await Lab.create(place, hosts=3, disks=2, disk_size="2Gi", name=LAB, keep=keep)
     except LabError as error:
         click.echo(f"{error}\nthe demo goes on with one host")
         await one_host(tour)
@@ -101,12 +104,13 @@ def what_next() -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the virtual hosts up")
-    keep = parser.parse_args().keep
+    parser.add_argument("--single", action="store_true", help="only what one host without root can show")
+    given = parser.parse_args()
     # A shell that starts it in the background has Ctrl-C ignored for it and for everything that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="quartermaster-demo-"))
     try:
-        asyncio.run(demo(directory, keep=keep))
+        asyncio.run(demo(directory, keep=given.keep, single=given.single))
     except KeyboardInterrupt:
         click.echo("\ninterrupted; everything is taken down", err=True)
         return 130

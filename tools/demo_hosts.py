@@ -8,6 +8,8 @@ import json
 from collections.abc import Awaitable, Callable
 
 from quartermaster.backends.etcd.memory import MEMORY_NAME
+from quartermaster.operators.settings import HostSettings, write_settings
+from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.quantity import Amount
 from quartermaster.testing.lab import Lab, VirtualHost
 from tools.demo_tour import EXAMPLES, Tour
@@ -15,6 +17,8 @@ from tools.demo_tour import EXAMPLES, Tour
 Holds = Callable[[], Awaitable[bool]]
 
 FILES = EXAMPLES / "05-three-hosts"
+# Who watches a demo is in a hurry: by default changes are merged for 5 s, and a host may be silent for 30.
+HURRIED = Timings(debounce_s=0.0, heartbeat_s=1.0, unhealthy_after_s=4.0)
 MOUNTED = "/mnt/data"
 WRITE = f"cd {MOUNTED} && for n in 1 2 3; do head -c 8M /dev/urandom > file$n; done && sha256sum file* > sums && sync"
 READ = f"cd {MOUNTED} && sha256sum --check sums"
@@ -22,6 +26,8 @@ READ = f"cd {MOUNTED} && sha256sum --check sums"
 
 async def three_hosts(tour: Tour, lab: Lab) -> None:
     first, second, third = lab.hosts
+    for host in lab.hosts:
+        hurry(host)
     async with tour.timed("three hosts, one cluster, etcd on all three"):
         await come_together(tour, first, second, third)
     async with tour.timed("six disks ONLINE"):
@@ -48,11 +54,11 @@ async def three_hosts(tour: Tour, lab: Lab) -> None:
 
 async def come_together(tour: Tour, first: VirtualHost, *others: VirtualHost) -> None:
     tour.say("h1 begins a cluster: an etcd of its own, certificates, a leader.")
-    await tour.on(first, "up", "--debounce", "0")
+    await tour.on(first, "up")
     tour.say("The others join it. A token is used once, and a host may write nothing but its own objects.")
     for host in others:
         token = (await tour.on(first, "token", "create", quiet=True)).split()[-1]
-        await tour.on(host, "join", "--debounce", "0", hidden=token)
+        await tour.on(host, "join", hidden=token)
     await tour.until(f"etcd has grown from one member to three: {names(first, *others)}", etcd_on(tour, first, *others))
 
 
@@ -69,9 +75,10 @@ async def use_a_volume(tour: Tour, first: VirtualHost, second: VirtualHost, thir
 async def grow(tour: Tour, lab: Lab) -> VirtualHost:
     tour.say("A fourth host is plugged in.")
     fourth = await lab.add_host("h4", disks=2, disk_size="2Gi")
+    hurry(fourth)
     first = lab.hosts[0]
     token = (await tour.on(first, "token", "create", quiet=True)).split()[-1]
-    await tour.on(fourth, "join", "--debounce", "0", hidden=token)
+    await tour.on(fourth, "join", hidden=token)
     await tour.on(first, "apply", "-f", FILES / "fourth.yaml")
     await tour.until("four nodes are ready", ready_nodes(tour, first, 4))
     await tour.on(first, "status")
@@ -83,7 +90,10 @@ async def lose(tour: Tour, first: VirtualHost, second: VirtualHost, third: Virtu
         "h3 dies: every process on it is killed, and it does not come back. It held a member of etcd, and no volume."
     )
     await third.kill()
-    await tour.until("h3 is missed", state_is_not(tour, first, third, "Ready"))
+    heard = (
+        f"nothing was heard of it for {HURRIED.unhealthy_after_s:.0f} s (by default {Timings().unhealthy_after_s:.0f})"
+    )
+    await tour.until(f"h3 is missed: {heard}", state_is_not(tour, first, third, "Ready"))
     await tour.on(first, "status", "--no-wait")
     tour.say("Somebody says that it is gone for good. What it was is given up by name, and never by itself.")
     await tour.on(first, "node", "remove", "h3", "--lost", "--yes")
@@ -92,6 +102,11 @@ async def lose(tour: Tour, first: VirtualHost, second: VirtualHost, third: Virtu
         f"etcd has three members again: {names(first, second, fourth)}", etcd_on(tour, first, second, fourth)
     )
     await tour.on(first, "status", "--wait")
+
+
+def hurry(host: VirtualHost) -> None:
+    """Into the file that `qm up` and `qm join` keep the settings of a host in."""
+    write_settings(host.state, HostSettings(name=host.name, timings=HURRIED))
 
 
 def names(*hosts: VirtualHost) -> str:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from bench.engine import apiserver, latency, stores
 from bench.engine.counts import FULL, QUICK, Part
-from bench.machine import package_versions
+from bench.machine import package_versions, program_version
 from bench.report import Section, text_table
-from quartermaster.testing.servers import ETCD_VERSION, KUBERNETES_VERSION, OLDEST_ETCD, EtcdCluster, KubernetesServer
+from quartermaster.testing.servers import OLDEST_ETCD, EtcdCluster, KubernetesServer, find_etcd, find_program
 
 ABOUT = """The job: StorageNodes exist without a status; a controller in a process of its own lists them, caches them,
 reconciles each once and writes a status for each. Processor time and memory are those of that process, from the
@@ -31,13 +31,15 @@ async def run(directory: Path, *, quick: bool) -> Section:
         add(await apiserver.run(directory, server, counts))
         await server.kubectl("create", "namespace", latency.NAMESPACE)
         kubernetes = await latency.measure(directory, "kubernetes", "kubernetes:token", counts, environment)
+    etcd_name = f"etcd {program_version(find_program('etcd'))}"
     async with EtcdCluster(directory / "etcd", fsync=True) as etcd:
         url = f"etcd://{','.join(address.partition('//')[2] for address in etcd.endpoints)}/bench"
-        on_etcd = await stores.run_job_on(directory, f"etcd {ETCD_VERSION}", url, counts.store_objects)
-        etcd_latency = await latency.measure(directory, f"etcd {ETCD_VERSION}", url, counts)
+        on_etcd = await stores.run_job_on(directory, etcd_name, url, counts.store_objects)
+        etcd_latency = await latency.measure(directory, etcd_name, url, counts)
+    oldest_name = f"etcd {program_version(find_etcd('etcd', OLDEST_ETCD))}"
     async with EtcdCluster(directory / "etcd-oldest", version=OLDEST_ETCD, fsync=True) as oldest:
         url = f"etcd://{','.join(address.partition('//')[2] for address in oldest.endpoints)}/bench"
-        on_oldest = await stores.run_job_on(directory, f"etcd {OLDEST_ETCD}", url, counts.smoke_objects)
+        on_oldest = await stores.run_job_on(directory, oldest_name, url, counts.smoke_objects)
     sqlite_url = f"sqlite:{directory / 'store.db'}"
     on_sqlite = await stores.run_job_on(directory, "sqlite", sqlite_url, counts.store_objects)
     sqlite_latency = await latency.measure(directory, "sqlite", f"sqlite:{directory / 'latency.db'}", counts)
@@ -45,7 +47,8 @@ async def run(directory: Path, *, quick: bool) -> Section:
     scale = [await stores.run_job_on(directory, "memory", "memory:", objects) for objects in counts.scale]
     add(stores.summarise([on_etcd, on_oldest, on_sqlite, *scale], scale))
     add(latency.summarise([kubernetes, etcd_latency, sqlite_latency, memory_latency]))
-    versions = ("kubernetes " + KUBERNETES_VERSION, "etcd " + ETCD_VERSION, "wrk 4.1.0")
+    kubernetes_name = f"kubernetes {program_version(find_program('kube-apiserver'))}"
+    versions = (kubernetes_name, etcd_name, f"wrk {program_version('wrk')}")
     return Section(
         name="engine",
         about=ABOUT,

@@ -9,6 +9,9 @@ from bench.report import Bar, Plot, Table
 
 class Counts(msgspec.Struct, frozen=True):
     objects: int  # on the API server, for each contender
+    raw_objects: int  # there, for each run of the load generator
+    aiohttp_objects: int  # there, for our controller with its requests over aiohttp
+    rounds: int  # of our controller, each between two runs of the load generator
     concurrency: int  # writes at once: our workers, the connections of wrk
     idle_s: float
     store_objects: int  # on etcd and sqlite
@@ -19,8 +22,11 @@ class Counts(msgspec.Struct, frozen=True):
 
 FULL = Counts(
     objects=10_000,
+    raw_objects=5_000,
+    aiohttp_objects=3_000,
+    rounds=2,
     concurrency=16,
-    idle_s=30.0,
+    idle_s=20.0,
     store_objects=10_000,
     smoke_objects=1_000,
     scale=(1_000, 10_000, 50_000),
@@ -28,6 +34,9 @@ FULL = Counts(
 )
 QUICK = Counts(
     objects=150,
+    raw_objects=75,
+    aiohttp_objects=50,
+    rounds=1,
     concurrency=16,
     idle_s=0.5,
     store_objects=100,

@@ -13,6 +13,7 @@ from bench.workload import create_nodes, with_status
 from quartermaster.engine import DONE, Controller, Request, Result, Runtime, Scope, generation_changed
 from quartermaster.resources import StorageNode
 from quartermaster.stores import open_store
+from quartermaster.stores.kubernetes import KubernetesStore
 from quartermaster.support.loop import loop_name, run
 from quartermaster.support.tasks import TaskGroup
 
@@ -58,6 +59,9 @@ class WriteStatus:
 
 async def work(arguments: argparse.Namespace) -> JobReport:
     store = await open_store(arguments.store)
+    if arguments.aiohttp:
+        assert isinstance(store, KubernetesStore)
+        store.transport._is_plain = False
     if arguments.create:  # nobody else can put anything into the memory of this process
         await create_nodes(store, arguments.namespace, arguments.objects)
     progress = Progress(arguments.objects)
@@ -117,6 +121,7 @@ def main() -> None:
     parser.add_argument("--objects", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--create", action="store_true")
+    parser.add_argument("--aiohttp", action="store_true", help="send requests as if they went through a proxy")
     parser.add_argument("--idle-s", type=float, default=0.0)
     parser.add_argument("--timeout-s", type=float, default=300.0)
     print(msgspec.json.encode(run(work(parser.parse_args()))).decode(), flush=True)

@@ -28,11 +28,11 @@ from quartermaster.operators.cluster import READS, ClusterManager
 from quartermaster.operators.ledger import Ledger
 from quartermaster.operators.views import ClusterViews
 from quartermaster.orchestration.leader import Orchestrator
-from quartermaster.orchestration.registration import HOSTNAME_LABEL
 from quartermaster.orchestration.timings import Timings
 from quartermaster.planning.cluster import ClusterPlan, ClusterView
 from quartermaster.resources.devices import Device
 from quartermaster.resources.kubernetes.core import Event, Lease
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.orchestration import (
     SUCCEEDED,

@@ -43,7 +43,7 @@ async def run(directory: Path, counts: Counts) -> Part:
             )
             try:
                 async with process(directory, "operator", "--store", url) as pid:
-                    await until_settled(store, counts.hosts)
+                    await until_settled(store, counts.hosts, counts.settle_s)
                     say(f"{counts.beating_s:.0f} s of heartbeats")
                     before, began = cost_of(pid), time.monotonic()
                     await asyncio.sleep(counts.beating_s)
@@ -78,7 +78,7 @@ def ready(host: Host) -> bool:
     return host.status.state == "Ready"
 
 
-async def until_settled(store: Store, hosts: int) -> None:
+async def until_settled(store: Store, hosts: int, settle_s: float) -> None:
     """Until the leader has marked every host, and is through with the nodes."""
     deadline = time.monotonic() + START_S
     while True:
@@ -87,7 +87,7 @@ async def until_settled(store: Store, hosts: int) -> None:
             break
         require(time.monotonic() < deadline, f"{marked} of {hosts} hosts are marked after {START_S:.0f} s")
         await asyncio.sleep(0.5)
-    await asyncio.sleep(10.0)
+    await asyncio.sleep(settle_s)
 
 
 async def beat_for_all(url: str, hosts: int, every_s: float) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from bench.orchestration.counts import Counts, Part
 from bench.report import Bar, Table, show
-from bench.running import as_installed, require
+from bench.running import BenchFailedError, as_installed, require
 from quartermaster.orchestration.heartbeat import heartbeat_name
 from quartermaster.resources.kubernetes.core import Lease
 from quartermaster.resources.orchestration import Host
@@ -24,7 +24,6 @@ from quartermaster.testing.servers import EtcdCluster
 QM = str(Path(sys.executable).parent / "qm")
 CORE_SHARE, MEMORY_MIB = 1.0, 60.0
 START_S = 30.0
-SETTLE_S = 3.0
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -39,11 +38,11 @@ async def run(directory: Path, counts: Counts) -> Part:
         try:
             async with process(directory, "agent", "--store", url, "--name", "idle") as pid:
                 beats = await until_beating(store)
-                await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(counts.settle_s)
                 before = cost_of(pid)
                 await asyncio.sleep(counts.idle_s)
                 after = cost_of(pid)
-            require(await version(store) != beats, "the agent gave no sign of life")
+                await until_beating_again(store, beats)
         finally:
             await store.close()
     share = 100 * (after.cpu_s - before.cpu_s) / counts.idle_s
@@ -62,7 +61,15 @@ async def until_beating(store: Store) -> str:
             return await version(store)
         except NotFoundError:
             await asyncio.sleep(0.1)
-    raise AssertionError(f"the agent did not register within {START_S:.0f} s")
+    raise BenchFailedError(f"the agent did not register within {START_S:.0f} s")
+
+
+async def until_beating_again(store: Store, before: str) -> None:
+    for _ in range(int(START_S / 0.1)):
+        if await version(store) != before:
+            return
+        await asyncio.sleep(0.1)
+    raise BenchFailedError("the agent gave no sign of life")
 
 
 async def version(store: Store) -> str:
@@ -73,7 +80,7 @@ async def version(store: Store) -> str:
 async def process(directory: Path, *arguments: str) -> AsyncIterator[int]:
     """`qm` with these arguments, until the end of the block; gives its number."""
     (directory / "home").mkdir(exist_ok=True)
-    environment = as_installed(directory) | {
+    environment = as_installed(directory.parent) | {
         "HOME": str(directory / "home"),
         "QM_STATE_DIR": str(directory / "state"),
         "NO_COLOR": "1",

@@ -26,8 +26,8 @@ spec:
 
 
 async def run(directory: Path, counts: Counts) -> Part:
-    await measure(directory / "first")  # it compiles
-    kept = [await measure(directory / str(number)) for number in range(counts.runs)]
+    first = await measure(directory / "first")  # it compiles, and counts only where there is no other
+    kept = [await measure(directory / str(number)) for number in range(counts.runs)] or [first]
     up_s, bound_s = median(up for up, _ in kept), median(bound for _, bound in kept)
     bar = Bar("qm up --single to a bound claim", bound_s, "at most", BOUND_S, "s", f"qm up itself {show(up_s)} s")
     rows = tuple(
@@ -46,7 +46,7 @@ async def measure(directory: Path) -> tuple[float, float]:
     claim = directory / "claim.yaml"
     claim.write_text(CLAIM)
     environment = {
-        **{name: value for name, value in as_installed(directory.parent).items() if not name.startswith("QM_")},
+        **{name: value for name, value in as_installed(directory.parent.parent).items() if not name.startswith("QM_")},
         "HOME": str(directory / "home"),
         "QM_STATE_DIR": str(directory / "state"),
         "NO_COLOR": "1",

@@ -163,6 +163,15 @@ async def test_nobody_waits_for_a_host_that_is_lost_but_it_will_find_what_to_do(
 
 
 @simulated()
+async def test_what_was_written_long_ago_is_not_remembered_for_ever() -> None:
+    async with desk() as made:
+        for number in range(50):
+            await made.assigning.ensure(Desired("h1", "echo", {"a": 1}, f"pvc-{number}"))
+            await asyncio.sleep(10)
+        assert len(made.assigning._written) < 10
+
+
+@simulated()
 async def test_a_deposed_leader_writes_no_assignment() -> None:
     async with desk() as made:
         await made.assigning.ensure(Desired("h1", "echo", {"a": 1}))

@@ -121,6 +121,55 @@ async def test_directories_need_no_root_and_a_missing_one_does_not_cost_the_othe
         await NodeAgent().configure_local_service(context_of(NodeAgent(), context.machine, tmp_path, "default", config))
 
 
+async def test_a_directory_whose_disk_is_not_mounted_after_a_boot_is_neither_offered_nor_written_to(
+    tmp_path: Path,
+) -> None:
+    srv, machine = tmp_path / "srv", open_host(tmp_path / "state")
+    srv.mkdir()
+    node = context_of(NodeAgent(), machine, tmp_path, "default", {"devices": [], "directories": [str(srv)]})
+    await NodeAgent().configure_local_service(node)
+    kept = context_of(VolumeAgent(), machine, tmp_path, "pvc-1", {"path": f"{srv}/pvc-1"})
+    await VolumeAgent().initialize(kept)
+    await VolumeAgent().configure_local_service(kept)
+    (srv / "pvc-1" / "greeting").write_text("hello")
+
+    srv.rename(tmp_path / "disk")
+    srv.mkdir()  # the bare mount point
+    new = context_of(VolumeAgent(), machine, tmp_path, "pvc-2", {"path": f"{srv}/pvc-2"})
+    with pytest.raises(HostError, match="it is not the directory that was offered"):
+        await NodeAgent().configure_local_service(node)
+    for agent in (VolumeAgent().configure_local_service, VolumeAgent().destroy_local_service):
+        with pytest.raises(HostError, match="it is not the directory that was offered"):
+            await agent(kept)
+    with pytest.raises(HostError, match="it is not the directory that was offered"):
+        await VolumeAgent().configure_local_service(new)
+    assert list(srv.iterdir()) == []
+
+    srv.rmdir()
+    (tmp_path / "disk").rename(srv)
+    assert (await NodeAgent().configure_local_service(node))["bases"]
+    assert await VolumeAgent().configure_local_service(kept) == {"path": f"{srv}/pvc-1"}
+    assert (srv / "pvc-1" / "greeting").read_text() == "hello"
+
+
+async def test_a_volume_s_directory_that_somebody_removed_is_not_made_again(tmp_path: Path) -> None:
+    srv, machine = tmp_path / "srv", open_host(tmp_path / "state")
+    srv.mkdir()
+    await NodeAgent().configure_local_service(
+        context_of(NodeAgent(), machine, tmp_path, "default", {"devices": [], "directories": [str(srv)]})
+    )
+    volume = context_of(VolumeAgent(), machine, tmp_path, "pvc-1", {"path": f"{srv}/pvc-1"})
+    await VolumeAgent().initialize(volume)
+    await VolumeAgent().configure_local_service(volume)
+    (srv / "pvc-1").rmdir()
+    with pytest.raises(HostError, match="the volume was there, and is not made again"):
+        await VolumeAgent().configure_local_service(volume)
+    assert not (srv / "pvc-1").exists()
+    await VolumeAgent().destroy_local_service(volume)  # its end is no error
+    await VolumeAgent().configure_local_service(volume)  # and after its end it may begin again
+    assert (srv / "pvc-1").is_dir()
+
+
 async def test_without_root_a_volume_is_its_directory_and_elsewhere_it_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

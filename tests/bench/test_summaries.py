@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import platform
+import sys
+from pathlib import Path
+
 import pytest
 
 from bench import cli
 from bench.engine import apiserver, latency, stores
+from bench.engine.apiserver import Results
 from bench.engine.counts import FULL
 from bench.jobs.usage import JobReport, Reading
+from bench.machine import program_version
 from bench.raw import RawReport
+from bench.running import BenchFailedError
 from bench.workload import node, status_document, with_status
 from quartermaster.resources.codec import to_document
 
@@ -40,25 +47,53 @@ def test_a_job_report_counts_from_the_moment_the_process_was_ready() -> None:
     assert job.idle_share == pytest.approx(0.1)
 
 
-def test_our_rate_is_judged_by_the_mean_of_the_raw_runs_and_the_rest_by_kopf_as_it_comes() -> None:
-    raw = (RawReport(700, 1.0), RawReport(800, 1.0))
-    ours = report(seconds=1000 / 675, cpu_s=0.48, growth_mib=3, idle_cpu_s=0.02)
+def results(raw: tuple[int, ...], ours: tuple[JobReport, ...], bounded: JobReport, default: JobReport) -> Results:
+    runs = tuple(RawReport(rate, 1.0) for rate in raw)
+    return Results(raw=runs, ours=ours, over_aiohttp=bounded, bounded=bounded, default=default)
+
+
+def test_each_run_is_judged_by_the_raw_runs_beside_it_and_the_rest_by_kopf_as_it_comes() -> None:
+    ours = (
+        report(seconds=1000 / 675, cpu_s=0.47, growth_mib=2),
+        report(seconds=1000 / 765, cpu_s=0.49, growth_mib=4, idle_cpu_s=0.02),
+    )
     bounded = report(seconds=5.0, cpu_s=2.4, growth_mib=10)
     default = report(seconds=4.0, cpu_s=4.8, growth_mib=30)
 
-    rate, agreement, cpu, memory, idle = apiserver.summarise(FULL, raw, ours, bounded, default).bars
+    part = apiserver.summarise(FULL, results((700, 800, 900), ours, bounded, default))
 
-    assert agreement.held
+    rate, agreement, cpu, memory, idle = part.bars
+    assert not agreement.held  # 700 beside 900
     assert [bar.figure for bar in (rate, cpu, memory, idle)] == pytest.approx([90.0, 0.1, 0.1, 0.1])
     assert all(bar.held for bar in (rate, cpu, memory, idle))
+    assert rate.peer == "from 90.0 to 90.0 %; 675, 765/s; wrk 700, 800, 900/s"
+    turns = ["wrk 1", "Quartermaster 1", "wrk 2", "Quartermaster 2", "wrk 3"]
+    assert [row[0] for row in part.tables[0].rows[:5]] == turns
+
+
+def test_the_rate_is_the_median_of_the_runs_and_its_spread_is_told() -> None:
+    fast, slow = report(seconds=1.0, cpu_s=1.0, growth_mib=1), report(seconds=2.0, cpu_s=1.0, growth_mib=1)
+
+    bars = apiserver.summarise(FULL, results((1000, 1000, 1000, 1000), (fast, slow, fast), fast, fast)).bars
+
+    assert (bars[0].figure, bars[0].peer.partition(";")[0]) == (100.0, "from 50.0 to 100 %")
 
 
 def test_a_run_in_which_the_raw_limit_moved_is_not_believed() -> None:
     job = report(seconds=1.0, cpu_s=1.0, growth_mib=1)
 
-    bars = apiserver.summarise(FULL, (RawReport(300, 1.0), RawReport(400, 1.0)), job, job, job).bars
+    bars = apiserver.summarise(FULL, results((300, 400, 400), (job, job), job, job)).bars
 
-    assert next(bar.name for bar in bars if not bar.held) == "the raw runs agree, slower beside faster"
+    assert next(bar.name for bar in bars if not bar.held) == "the raw runs agree, slowest beside fastest"
+
+
+def test_a_program_is_asked_for_its_version(tmp_path: Path) -> None:
+    assert program_version(sys.executable) == platform.python_version()
+    silent = tmp_path / "silent"
+    silent.write_text("#!/bin/sh\n")
+    silent.chmod(0o755)
+    with pytest.raises(BenchFailedError, match="silent does not say its version"):
+        program_version(silent)
 
 
 def test_the_cost_per_object_is_compared_between_the_cheapest_and_the_dearest_size() -> None:

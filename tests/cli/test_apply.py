@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from quartermaster.cli import applying
 from quartermaster.resources import StorageNode
 from quartermaster.stores import open_store
 from quartermaster.stores.objects import ObjectStore
-from quartermaster.support.errors import UnavailableError
+from quartermaster.support.errors import StoreError, UnavailableError
 from tests.cli.conftest import SEED, Cli, node
 
 Write = Callable[[str, str], Path]
@@ -149,6 +150,24 @@ def test_one_that_is_refused_does_not_keep_the_others_back_and_is_accounted_for(
     assert result.lines == ["storagenode.coreos.com/a created", "storagenode.coreos.com/c created"]
     assert "2 of 3 objects were written" in result.err
     assert "  not written: storagenode.coreos.com/b\n" in result.err
+
+
+def test_what_was_written_and_could_not_be_read_back_is_not_called_unwritten(
+    cli: Cli, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = ObjectStore.apply
+
+    async def strange(self: ObjectStore, document: dict[str, Any], **options: Any) -> object:
+        made = await whole(self, document, **options)
+        if document["metadata"]["name"] == "a":
+            raise StoreError("cannot apply a: the answer is not an API server's; the write may have happened")
+        return made
+
+    monkeypatch.setattr(ObjectStore, "apply", strange)
+    result = cli("apply", "-f", write("nodes.yaml", "---\n".join(node(name) for name in "ab")))
+    assert result.code == 1
+    assert "  perhaps written: storagenode.coreos.com/a\n" in result.err
+    assert "not written: " not in result.err
 
 
 def test_when_the_store_goes_away_it_stops_and_the_same_command_completes_it(

@@ -168,7 +168,7 @@ def test_resume_without_a_name_ends_the_time_after_a_restore(store_url: str, cli
 
 
 def test_an_approval_is_of_what_was_shown(store_url: str, cli: Cli) -> None:
-    step = f"change glusterd on host h1 (what is on /dev/vdb is lost) [{DIGEST}]"
+    step = f"change glusterd on host h1 (StorageNode h1 declares it; what is on /dev/vdb is lost) [{DIGEST}]"
     condition = {
         "type": "ApprovalNeeded",
         "status": "True",

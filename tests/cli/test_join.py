@@ -80,6 +80,9 @@ class Hosts:
         )
         return Result(done.returncode, done.stdout, done.stderr)
 
+    def state(self, host: str) -> Path:
+        return self._directory / host / "state"
+
     def at(self, host: str) -> list[str]:
         number = host.removeprefix("h")
         return ["--name", host, "--address", f"{self._network}.{number}", "--address", "127.0.0.1", "--debounce", "0"]
@@ -90,7 +93,7 @@ def etcd_command_line(tmp_path: Path) -> Iterator[Hosts]:
     hosts = Hosts(tmp_path)
     yield hosts
     for name in hosts.names:
-        hosts(name, "down")
+        hosts(name, "down", "--force")
 
 
 @pytest.mark.slow
@@ -117,8 +120,18 @@ def test_the_whole_way_from_up_to_leave(etcd_command_line: Hosts) -> None:
     assert "its member of etcd, etcd-1, has to move to another host" in stays.err
     assert qm("h1", "leave", "--cancel").out == "h1 stays\n"
 
+    needed = qm("h1", "down")
+    assert needed.code == 1
+    assert "0 of 1 members would be left, and it takes 1: h2 would be without a store" in needed.err
+    assert "--force stops it all the same" in needed.err
+
+    remains = [qm.state("h2") / "backups" / "store-1.qmb", qm.state("h2") / "etcd" / "removed" / "etcd-9"]
+    for path in remains:
+        path.mkdir(parents=True)
     left = qm("h2", "leave")
     assert left.out == "h2 has left\n", left.err
+    assert not any(path.exists() for path in remains)
+    assert not list((qm.state("h2") / "tls").glob("*.key"))
     last = qm("h1", "leave")
     assert last.code == 1
     assert "it is the last host, and the store is on it" in last.err

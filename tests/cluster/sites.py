@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from quartermaster.backends.etcd.memory import MEMORY_NAME
+from quartermaster.operators.settings import HostSettings, write_settings
+from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.quantity import Amount
-from quartermaster.testing.lab import Lab, VirtualHost
+from quartermaster.testing.lab import Lab, LabProcess, VirtualHost
 from quartermaster.testing.servers import KubernetesServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +31,7 @@ kind: StorageNode
 metadata: {{name: {host}}}
 spec: {{type: local, nodeSelector: {{kubernetes.io/hostname: {host}}}, devices: [/dev/vdb]}}
 """
+TIMINGS = Timings(heartbeat_s=1.0, unhealthy_after_s=4.0, debounce_s=0.0)
 CLUSTER = """apiVersion: coreos.com/v1
 kind: StorageCluster
 metadata: {name: local}
@@ -74,6 +79,14 @@ class Site:
     async def restart_agent(self, host: VirtualHost) -> None:
         raise NotImplementedError
 
+    def command_of(self, host: VirtualHost, role: str) -> list[str]:
+        """What `qm` is called with on the host so that it leads, or is its agent."""
+        raise NotImplementedError
+
+    async def end_process(self, host: VirtualHost, role: str) -> None:
+        """Killed, and not started again."""
+        raise NotImplementedError
+
     async def apply(self, text: str) -> None:
         raise NotImplementedError
 
@@ -104,14 +117,14 @@ class Site:
             items = (await self.show("storagestatus"))["items"]
             if not items or items[0]["spec"].get("status") != "ONLINE":
                 return False
-            return bool(items[0]["status"].get("readyCount") == nodes and await self.capacity() // DISK == nodes)
+            return bool(items[0]["status"].get("readyCount") == nodes and capacity_of(items[0]) // DISK == nodes)
 
         await self.until(f"{nodes} nodes are ONLINE", online)
 
     async def capacity(self) -> int:
         """Bytes, as the status shows them."""
         items = (await self.show("storagestatus"))["items"]
-        return Amount.of(items[0].get("status", {}).get("capacity", {}).get("total", 0)).bytes if items else 0
+        return capacity_of(items[0]) if items else 0
 
     async def until_bound(self, name: str) -> None:
         async def bound() -> bool:
@@ -124,18 +137,23 @@ class Site:
         return str((await self.show("host", host.name)).get("status", {}).get("state", ""))
 
 
+def capacity_of(status: dict[str, Any]) -> int:
+    return Amount.of(status.get("status", {}).get("capacity", {}).get("total", 0)).bytes
+
+
 class Standalone(Site):
     """An etcd of its own: `qm up`, `qm join`."""
 
     async def bring_up(self, hosts: int) -> None:
-        address = ("--name", self.first.name, "--address", self.first.address)
-        await self.qm("up", *address, "--debounce", "0")
+        for host in self.lab.hosts:
+            write_settings(host.state, HostSettings(name=host.name, timings=TIMINGS))
+        await self.qm("up", "--address", self.first.address)
         for host in self.lab.hosts[1:hosts]:
             await self.add(host)
 
     async def add(self, host: VirtualHost) -> None:
         token = (await self.qm("token", "create")).split()[-1]
-        await self.qm("join", token, "--name", host.name, "--address", host.address, "--debounce", "0", host=host)
+        await self.qm("join", token, "--address", host.address, host=host)
 
     async def remove(self, host: VirtualHost) -> None:
         await self.qm("leave", host=host)
@@ -148,17 +166,20 @@ class Standalone(Site):
         record = json.loads((host.state / "daemons" / "records" / "agent.json").read_text())
         await host.run(["kill", "-KILL", str(record["pid"])])
 
+    def command_of(self, host: VirtualHost, role: str) -> list[str]:
+        return ["agent", "-v"]
+
+    async def end_process(self, host: VirtualHost, role: str) -> None:
+        await self.kill_agent(host)
+
     async def apply(self, text: str) -> None:
         await self.qm("apply", "-f", "-", stdin=text)
 
     async def members(self) -> list[str]:
-        """The hosts that etcd is on, by its own word."""
-        items = (await self.show("assignments"))["items"]
-        return sorted(
-            item["spec"]["host"]
-            for item in items
-            if item["spec"]["agent"] == "etcd" and item.get("status", {}).get("state") == "succeeded"
-        )
+        """The hosts whose member of etcd serves."""
+        path = "jsonpath={.data.members}"
+        memory = json.loads(await self.qm("get", "configmap", MEMORY_NAME, "-o", path))
+        return sorted(seat["host"] for seat in memory["seats"] if seat["phase"] == "serving")
 
 
 class OnKubernetes(Site):
@@ -168,25 +189,35 @@ class OnKubernetes(Site):
         super().__init__(lab)
         self._server = server
         self._kubeconfig = kubeconfig
+        self._processes: dict[tuple[str, str], LabProcess] = {}
 
     @property
     def environment(self) -> dict[str, str]:
         return {"NO_COLOR": "1", "KUBECONFIG": str(self._kubeconfig)}
 
     async def bring_up(self, hosts: int) -> None:
-        await self._spawn(self.first, "operator", "--debounce", "0")
+        await self._spawn(self.first, "leader")
         for host in self.lab.hosts[:hosts]:
             await self.add(host)
 
     async def add(self, host: VirtualHost) -> None:
-        await self._spawn(host, "agent", "--store", "kubernetes:", "--name", host.name, "--address", host.address)
+        await self._spawn(host, "agent")
 
     async def remove(self, host: VirtualHost) -> None:
-        await self._agents[host.name].stop()
+        await self._processes[host.name, "agent"].stop()
         await self._server.kubectl("delete", "host.orchestration.coreos.com", host.name)
 
     async def kill_agent(self, host: VirtualHost) -> None:
-        await self._agents[host.name].kill()
+        await self.end_process(host, "agent")
+
+    def command_of(self, host: VirtualHost, role: str) -> list[str]:
+        if role == "leader":
+            return ["operator", "--debounce", "0", "-v"]
+        return ["agent", "--store", "kubernetes:", "--name", host.name, "--address", host.address, "-v"]
+
+    async def end_process(self, host: VirtualHost, role: str) -> None:
+        await self._processes[host.name, role].signal(signal.SIGKILL)
+        await self._processes[host.name, role].wait(10.0)
 
     async def restart_agent(self, host: VirtualHost) -> None:
         await self.kill_agent(host)
@@ -195,16 +226,10 @@ class OnKubernetes(Site):
     async def apply(self, text: str) -> None:
         await self._server.kubectl("apply", "-f", "-", stdin=text)
 
-    async def _spawn(self, host: VirtualHost, command: str, *arguments: str) -> None:
-        log = host.directory / "logs" / f"{command}.log"
-        process = await host.spawn([QM, command, *arguments, "-v"], log=log, environment=self.environment)
-        if command == "agent":
-            self._agents[host.name] = process
-
-    @property
-    def _agents(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.__dict__.setdefault("_agent_processes", {})
-        return found
+    async def _spawn(self, host: VirtualHost, role: str) -> None:
+        log = host.directory / "logs" / f"{role}.log"
+        argv = [QM, *self.command_of(host, role)]
+        self._processes[host.name, role] = await host.spawn(argv, log=log, environment=self.environment)
 
 
 @contextlib.asynccontextmanager

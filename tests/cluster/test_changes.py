@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from quartermaster.testing.lab import VirtualHost
+
 from .conftest import MakeSite
 from .sites import DISK
 from .test_life import serving
@@ -56,6 +58,6 @@ async def test_an_agent_is_replaced_and_the_disk_stays_mounted(make_site: MakeSi
     assert await mounts_of(second) == before
 
 
-async def mounts_of(host: object) -> list[str]:
-    table = (await host.run(["cat", "/proc/self/mountinfo"])).text  # type: ignore[attr-defined]
+async def mounts_of(host: VirtualHost) -> list[str]:
+    table = (await host.run(["cat", "/proc/self/mountinfo"])).text
     return [line for line in table.splitlines() if "/agents/local/mounts/" in line]

@@ -1,4 +1,4 @@
-"""A cluster's life on virtual hosts with real daemons: it comes up, serves, grows, shrinks, and survives losses."""
+"""A cluster on virtual hosts from nothing to a volume that was written to; test_mounts has the same in `make test`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from .conftest import MakeSite
 from .sites import CLUSTER, Site
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(300)]
 
 
 async def serving(make_site: MakeSite, hosts: int = 3, spare: int = 0) -> Site:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from quartermaster.resources import Lease, Namespace, ObjectMeta, StorageNode
 from quartermaster.resources.storage import StorageNodeSpec
 from quartermaster.stores import Event, Store
-from quartermaster.support.errors import ExpiredError, QuartermasterError
+from quartermaster.support.errors import ExpiredError, InvalidError, QuartermasterError
 from tests.conformance.conftest import Home
 
 
@@ -119,6 +119,16 @@ async def test_fields_select(store: Store, namespace: str, selector: str, found:
     await store.create(node(namespace, "a"))
     await store.create(node(namespace, "b", type="ceph"))
     assert names((await store.list(StorageNode, namespace, fields=selector)).items) == found
+
+
+@pytest.mark.parametrize("impossible", ["../x", "a/b", "-", "A", "a.b", "x" * 64])
+async def test_where_no_namespace_can_be_nothing_is_looked_for(store: Store, impossible: str) -> None:
+    with pytest.raises(InvalidError, match=r"cannot address storagenodes.*metadata\.namespace"):
+        await store.list(StorageNode, impossible)
+    with pytest.raises(InvalidError):
+        await store.get(StorageNode, "a", impossible)
+    with pytest.raises(InvalidError):
+        await anext(store.watch(StorageNode, impossible, since="1"))
 
 
 async def test_a_field_that_cannot_be_selected_is_refused(store: Store, namespace: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from quartermaster.backends.cstor import HOOKS
 from quartermaster.backends.cstor.contract import World, check
+from quartermaster.backends.cstor.hooks import ATTACHMENT_FINALIZER
 from quartermaster.backends.cstor.inventory import Inventory
 from quartermaster.backends.cstor.reasons import READY
 from quartermaster.hooks import hook_controllers
@@ -39,7 +40,9 @@ from quartermaster.support.errors import QuartermasterError
 from quartermaster.testing.servers import KubernetesServer
 
 from .crds import manifests
+from .further import FURTHER
 from .standins import IMMEDIATE, WAITING, standins
+from .standins.disks import ATTACHER_FINALIZER
 from .world import NAMESPACE, prepare, running, site
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.slow]
@@ -91,6 +94,7 @@ async def uids_and_annotations(place: Site) -> None:
         attachment = await store.get(VolumeAttachment, storage.status.volume_attachment)
         assert attachment.metadata.owner_references == ()
         assert not attachment.metadata.name.startswith("csi-")
+        assert set(attachment.metadata.finalizers) == {ATTACHMENT_FINALIZER, ATTACHER_FINALIZER}
 
 
 def document(place: Site) -> str:
@@ -156,16 +160,21 @@ async def everything(store: Store) -> dict[str, str]:
     return found
 
 
+WORKFLOWS = {**{name: scenario.drive for name, scenario in SCENARIOS.items()}, **FURTHER}
+PARTS = 3  # each with a server of its own, so that several workers can share them
+
+
 @pytest.mark.timeout(300)
-async def test_every_workflow_on_a_real_server_side_by_side(
-    kubernetes_throwaway: ServerFactory, tmp_path: Path
+@pytest.mark.parametrize("names", [sorted(WORKFLOWS)[part::PARTS] for part in range(PARTS)], ids="+".join)
+async def test_workflows_on_a_real_server_side_by_side(
+    kubernetes_throwaway: ServerFactory, tmp_path: Path, names: list[str]
 ) -> None:
     failed: dict[str, str] = {}
 
     async def drive(store: Store, name: str) -> None:
         place = site(store, name, IMMEDIATE, timeout_s=PATIENCE_S)
         try:
-            await SCENARIOS[name].drive(place)
+            await WORKFLOWS[name](place)
             await clean_up(place)
         except QuartermasterError as error:
             failed[name] = str(error)
@@ -174,7 +183,7 @@ async def test_every_workflow_on_a_real_server_side_by_side(
         cluster(kubernetes_throwaway, tmp_path) as (_, store),
         running(store, services=hook_controllers(HOOKS)),
     ):
-        await asyncio.gather(*(drive(store, name) for name in SCENARIOS))
+        await asyncio.gather(*(drive(store, name) for name in names))
         assert failed == {}
 
         async def nothing_left() -> bool:

@@ -23,6 +23,7 @@ from .world import prepare, running, site
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 60.0
+SHARES = (0.3, 0.7)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -84,13 +85,12 @@ async def settled(store: Any, wanted: dict[str, Document]) -> dict[str, Document
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "share"),
-    [("creation", 0.3), ("deletion", 0.8), ("node-removed", 0.8), ("disks-lost", 0.6), ("max-pools-changed", 0.8)],
-)
-async def test_killed_with_sigkill_the_next_one_finishes(tmp_path: Path, name: str, share: float) -> None:
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_killed_with_sigkill_the_next_one_finishes(tmp_path: Path, name: str) -> None:
+    """Early and late, side by side; every write has its turn in the long form below."""
     writes, wanted = await asyncio.to_thread(calm, name)
-    assert await killed(tmp_path, name, round(len(writes) * share), wanted)
+    numbers = [round(len(writes) * share) for share in SHARES]
+    assert all(await asyncio.gather(*(killed(tmp_path, name, number, wanted) for number in numbers)))
 
 
 @pytest.mark.deep

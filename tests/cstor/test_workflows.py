@@ -10,6 +10,7 @@ from quartermaster.hooks.conformance.scenarios import SCENARIOS, clean_up
 from quartermaster.testing.simulation import run
 from tests.hooks.toy import memory_store
 
+from .further import FURTHER
 from .standins import IMMEDIATE, WAITING
 from .world import living, site
 
@@ -18,7 +19,8 @@ async def lived(name: str, storage_class: str) -> None:
     store = memory_store()
     async with living(store):
         place = site(store, name, storage_class)
-        await SCENARIOS[name].drive(place)
+        drive = FURTHER[name] if name in FURTHER else SCENARIOS[name].drive
+        await drive(place)
         await clean_up(place)
 
 
@@ -26,3 +28,8 @@ async def lived(name: str, storage_class: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_workflow_in_simulation(name: str, storage_class: str) -> None:
     run(functools.partial(lived, name, storage_class), seed=1)
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_further_workflow_in_simulation(name: str) -> None:
+    run(functools.partial(lived, name, IMMEDIATE), seed=1)

@@ -4,8 +4,9 @@
 
 LEASE is also the name of the counter. A line is printed for every thing that happens, with the time of a clock that all
 processes share. The counter is written with the term's fence and without asking the leadership whether it still holds:
-what refuses a deposed leader here is the store alone. When a term was lost, one more write is tried with its fence,
-after everything that watches the term by this process's own clock has ended.
+what refuses a deposed leader here is the store alone (on Kubernetes, which compares no fence, our client of it in the
+moment of sending). When a term was lost, one more write is tried with its fence, after everything that watches the term
+by this process's own clock has ended.
 """
 
 import asyncio
@@ -14,8 +15,8 @@ import time
 
 from msgspec.structs import replace
 
-from quartermaster.engine.election import Election
-from quartermaster.resources import ConfigMap, ObjectMeta
+from quartermaster.engine.election import Election, Leadership
+from quartermaster.resources import ConfigMap, Lease, ObjectMeta
 from quartermaster.stores import Fence, Store, modify, open_store
 from quartermaster.support.errors import AlreadyExistsError, FencedError
 
@@ -36,6 +37,15 @@ async def count(store: Store, counter: str, fence: Fence) -> None:
     await modify(store, ConfigMap, counter, "default", one_more, fence=fence)
 
 
+class Candidate(Election):
+    """Tells each of its attempts, so that nobody takes the start of the process for a part of the failover."""
+
+    async def _attempt(self) -> tuple[Lease, Leadership] | None:
+        won = await super()._attempt()
+        tell("stood")
+        return won
+
+
 async def lead(store: Store, election: Election, counter: str, fences: list[Fence]) -> None:
     async with election.leading() as leadership:
         fences.append(leadership.fence)
@@ -53,7 +63,7 @@ async def stand(url: str, lease: str, name: str, lease_s: int, retry_s: float) -
         await store.create(ConfigMap(metadata=meta, data={"count": "0", "history": ""}))
     except AlreadyExistsError:
         tell("found the counter")
-    election = Election(store, name=lease, identity=name, lease_s=lease_s, retry_s=retry_s)
+    election = Candidate(store, name=lease, identity=name, lease_s=lease_s, retry_s=retry_s)
     fences: list[Fence] = []
     while True:
         try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from quartermaster.backends.cstor.hook import Hook
 from quartermaster.hooks import OverHTTP, hook_controllers
 from quartermaster.hooks.service import HookService, ServiceOptions
 from quartermaster.resources import ConfigMap, Node, ObjectMeta, StorageNode
@@ -17,7 +18,7 @@ from quartermaster.stores.base import Store
 from quartermaster.testing.simulation import simulated
 
 from .lives import eventually, life
-from .toy import TOY, KilledError, Recording, everything, memory_store, running, storage_node, with_devices
+from .toy import HOLDING, TOY, KilledError, Recording, everything, memory_store, running, storage_node, with_devices
 
 Workflow = Callable[[Store], Awaitable[None]]
 
@@ -40,9 +41,9 @@ async def deletion(store: Store) -> None:
     await store.delete(StorageNode, "a", "default")
 
 
-async def lived(store: Any, *workflows: Workflow, to_memory: Store | None = None) -> None:
+async def lived(hook: Hook, store: Any, *workflows: Workflow, to_memory: Store | None = None) -> None:
     """A controller that sees all of that happen."""
-    async with running(store, *hook_controllers([TOY])):
+    async with running(store, *hook_controllers([hook])):
         for workflow in workflows:
             await workflow(to_memory or store)
             await asyncio.sleep(30)
@@ -55,23 +56,24 @@ WORKFLOWS: dict[str, tuple[tuple[Workflow, ...], Workflow]] = {
 }
 
 
+@pytest.mark.parametrize("hook", [TOY, HOLDING], ids=("toy", "holding"))
 @pytest.mark.parametrize("name", WORKFLOWS)
 @simulated(seeds=(1,))
-async def test_after_a_crash_at_any_write_the_end_is_the_same_and_nothing_is_doubled(name: str) -> None:
+async def test_after_a_crash_at_any_write_the_end_is_the_same_and_nothing_is_doubled(name: str, hook: Hook) -> None:
     before, workflow = WORKFLOWS[name]
     calm = await prepared()
-    await lived(calm, *before)
+    await lived(hook, calm, *before)
     counting = Recording(calm)
-    await lived(counting, workflow, to_memory=calm)
+    await lived(hook, counting, workflow, to_memory=calm)
     wanted, total = await everything(calm), len(counting.writes)
     assert total >= 4
     for dies_after in range(1, total + 1):
         store = await prepared()
-        await lived(store, *before)
+        await lived(hook, store, *before)
         with suppress(KilledError):
-            await lived(Recording(store, dies_after=dies_after), workflow, to_memory=store)
+            await lived(hook, Recording(store, dies_after=dies_after), workflow, to_memory=store)
         survivor = Recording(store)
-        async with running(survivor, *hook_controllers([TOY])):
+        async with running(survivor, *hook_controllers([hook])):
             await asyncio.sleep(30)
         assert await everything(store) == wanted, f"after a crash at write {dies_after}"
         assert len(survivor.writes) <= total, f"after a crash at write {dies_after}: {survivor.writes}"

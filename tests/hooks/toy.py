@@ -100,6 +100,11 @@ TOY = Hook(
     finalize=finalize,
 )
 
+OURS = "example.com/ours"
+_MAPS, *_OTHERS = TOY.attachments
+# The same, whose ConfigMaps the controller keeps until the hook no longer lists them.
+HOLDING = msgspec.structs.replace(TOY, attachments=(msgspec.structs.replace(_MAPS, finalizer=OURS), *_OTHERS))
+
 
 def storage_node(name: str = "a", devices: int = 2, namespace: str = "default") -> StorageNode:
     return StorageNode(

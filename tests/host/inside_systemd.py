@@ -1,5 +1,7 @@
 """What only a real systemd can show. Run inside one, by test_systemd_real.py."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +22,18 @@ asyncio.run(open_host(Path("/run/agent")).daemons.ensure(Daemon("sleeper", ("sle
 print("started", flush=True)
 import time; time.sleep(300)
 """
+
+
+def words(*arguments: str) -> str:
+    return subprocess.run(["systemctl", *arguments], check=False, capture_output=True, text=True).stdout.strip()
+
+
+def qm(state: Path, *arguments: str) -> str:
+    environment = {**os.environ, "QM_STATE_DIR": str(state), "HOME": str(state), "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "quartermaster", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0 or arguments[0] == "doctor", done.stderr
+    return done.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +65,49 @@ async def test_a_daemon_outlives_the_unit_of_the_agent_that_started_it(tmp_path:
     subprocess.run(["systemctl", "stop", "agent"], check=True)
     assert await runtime.status("sleeper") == before
     assert await runtime.stop("sleeper") is True
+
+
+async def test_a_lasting_daemon_is_started_again_after_its_end_and_at_boot_until_it_is_stopped(
+    tmp_path: Path,
+) -> None:
+    runtime = open_host(tmp_path).daemons
+    first = await runtime.ensure(Daemon("lasting", ("sleep", "300"), lasting=True))
+    assert first.lasting
+    assert words("is-enabled", "quartermaster-lasting") == "enabled"
+    os.kill(first.pid, signal.SIGKILL)
+
+    async def another() -> bool:
+        now = await runtime.status("lasting")
+        return now.running and now.pid not in (0, first.pid)
+
+    await until(another)
+    assert [status.name for status in await runtime.list()] == ["lasting"]
+    assert await runtime.stop("lasting") is True
+    assert words("is-enabled", "quartermaster-lasting") in ("", "not-found")
+    assert list(Path("/etc/systemd/system").glob("**/quartermaster-lasting*")) == []
+
+
+async def test_a_host_that_was_brought_up_keeps_its_agent_until_it_is_taken_down(tmp_path: Path) -> None:
+    """`qm up` with a real etcd, its agent killed, `qm down`."""
+    up = qm(tmp_path, "up", "--name", "h1", "--address", "127.0.0.1", "--debounce", "0")
+    assert up == "h1 is up\n"
+    runtime = open_host(tmp_path).daemons
+    before = await runtime.status("agent")
+    member = await runtime.status("quartermaster-etcd")
+    assert before.lasting
+    assert member.running
+    assert not member.lasting
+    assert "started again by systemd" in qm(tmp_path, "doctor", "--no-store")
+    os.kill(before.pid, signal.SIGKILL)
+
+    async def back() -> bool:
+        now = await runtime.status("agent")
+        return now.running and now.pid not in (0, before.pid)
+
+    await until(back)
+    assert await runtime.status("quartermaster-etcd") == member
+    assert qm(tmp_path, "down") == "agent stopped\nquartermaster-etcd stopped\n"
+    assert list(Path("/etc/systemd/system").glob("**/quartermaster-*")) == []
 
 
 async def test_what_cannot_be_started_at_all_is_an_error(tmp_path: Path) -> None:

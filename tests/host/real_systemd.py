@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from quartermaster.host.daemons import systemd_is_running
+from quartermaster.testing.servers import find_program
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = "/out"
@@ -55,7 +56,8 @@ def unit_text(command: Sequence[str], environment: dict[str, str]) -> str:
 
 
 def nspawn(machine: str, unit: Path, out: Path) -> list[str]:
-    seen = [ROOT, *(Path(place) for place in {sys.prefix, sys.base_prefix} if not place.startswith("/usr/"))]
+    needed = dict.fromkeys([str(ROOT), sys.prefix, sys.base_prefix, str(find_program("etcd").parent)])
+    seen = [Path(place) for place in needed if not place.startswith("/usr/")]
     return [
         "systemd-nspawn",
         "--quiet",

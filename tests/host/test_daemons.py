@@ -26,6 +26,7 @@ from quartermaster.host.daemons.records import TOKEN_VARIABLE, Record, Records, 
 from quartermaster.host.daemons.units import environment_of, fingerprint_of, unit_text
 from quartermaster.host.fake import FakeCommands, FakeDaemons, FakeMachine
 from quartermaster.support.errors import DaemonError, InvalidError, ToolMissingError
+from quartermaster.support.tasks import TaskGroup
 
 STANDIN = Path(__file__).with_name("standin_systemctl.py")
 # Set where these tests run under a real systemd (test_systemd_real.py), which no other machine is lent to them.
@@ -54,7 +55,8 @@ class Home:
             return SystemdDaemons(HostCommands())
         if self.kind == "systemd":
             path = f"{self._directory}:{os.environ['PATH']}"
-            return SystemdDaemons(HostCommands(search_path=path), directory=self._directory / "units")
+            units, lasting = self._directory / "units", self._directory / "lasting"
+            return SystemdDaemons(HostCommands(search_path=path), directory=units, lasting=lasting)
         return DetachedDaemons(HostCommands(), self._directory)
 
     def kill(self, name: str, pid: int) -> None:
@@ -72,7 +74,7 @@ class Home:
             _kill(msgspec.json.decode(record.read_bytes())["pid"])
 
     def _install_standin(self) -> None:
-        for name in ("units", "loaded", "state"):
+        for name in ("units", "lasting", "loaded", "state"):
             (self._directory / name).mkdir()
         for name in ("systemctl", "journalctl"):
             file = self._directory / name
@@ -83,8 +85,9 @@ class Home:
 def forget_units() -> None:
     subprocess.run(["systemctl", "kill", "--signal=KILL", "quartermaster-*"], check=False)
     subprocess.run(["systemctl", "stop", "quartermaster-*"], check=True)
-    for unit in Path("/run/systemd/system").glob("quartermaster-*"):
-        unit.unlink()
+    for place in ("/run/systemd/system", "/etc/systemd/system"):
+        for unit in Path(place).glob("**/quartermaster-*"):
+            unit.unlink()
     for verb in ("daemon-reload", "reset-failed"):
         subprocess.run(["systemctl", verb], check=True)
 
@@ -226,6 +229,26 @@ async def test_an_exit_code_is_known(real: DaemonRuntime) -> None:
     await until(dead)
     assert (await real.status("failing")).exit_code == 3
     assert (await real.status("failing")).message == "exited with 3"
+
+
+async def test_a_daemon_that_is_being_stopped_still_runs(real: DaemonRuntime) -> None:
+    """Whoever took it for dead would start it again while it is on its way out."""
+    slow = "trap 'sleep 1; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    daemon = Daemon("slow", ("sh", "-c", slow), stop_timeout_s=10.0)
+    started = await real.ensure(daemon)
+
+    async def ready() -> bool:
+        return "ready" in await real.logs("slow")
+
+    await until(ready)
+    async with TaskGroup() as group:
+        stopping = group.start(real.stop("slow"))
+        await asyncio.sleep(0.3)
+        assert not stopping.done()
+        assert (await real.status("slow")).running
+        assert (await real.ensure(daemon)).pid in (started.pid, 0)
+        assert await stopping
+    assert (await real.status("slow")).state is DaemonState.ABSENT
 
 
 async def test_who_ignores_sigterm_is_killed_when_its_time_is_up(real: DaemonRuntime) -> None:
@@ -393,6 +416,20 @@ async def test_the_log_is_bounded_while_the_daemon_writes_on(detached: DetachedD
 def test_systemd_is_used_where_it_runs(tmp_path: Path) -> None:
     wanted = SystemdDaemons if Path("/run/systemd/system").is_dir() else DetachedDaemons
     assert isinstance(choose_runtime(HostCommands(), tmp_path), wanted)
+
+
+def test_who_may_not_make_units_has_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quartermaster.host.daemons.systemd_is_running", lambda: True)
+    assert isinstance(choose_runtime(HostCommands(), tmp_path), SystemdDaemons)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert isinstance(choose_runtime(HostCommands(), tmp_path), DetachedDaemons)
+
+
+def test_the_unit_of_a_lasting_daemon_has_it_started_again_after_its_end_and_after_a_boot() -> None:
+    text = unit_text(Daemon("agent", ("qm", "agent"), lasting=True), "/usr/bin/qm")
+    assert "Restart=always\n" in text
+    assert "StartLimitIntervalSec=0\n" in text
+    assert "\n[Install]\nWantedBy=multi-user.target\n" in text
 
 
 def test_a_unit_says_what_the_daemon_is_and_leaves_the_rest_to_the_agent() -> None:

@@ -42,6 +42,12 @@ async def test_a_change_in_a_named_directory_is_noticed(tmp_path: Path) -> None:
         assert await changes.wait(0.01) is None
 
 
+async def test_a_write_to_what_is_no_disk_is_none() -> None:
+    async with HostEvents(subsystems=()).watch(directories=[Path("/dev")]) as changes:
+        Path("/dev/null").write_bytes(b"nothing")
+        assert await changes.wait(0.1) is None
+
+
 async def test_without_any_message_the_poll_asks_to_look_at_everything() -> None:
     async with HostEvents(poll_s=0.02, subsystems=()).watch() as changes:
         async for change in changes:

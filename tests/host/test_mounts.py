@@ -206,3 +206,18 @@ async def test_a_mount_whose_daemon_died_is_corrupted_and_one_that_is_silent_is_
         health = await namespace.mounts.health(str(target))
         assert (health.state, health.reason) == (MountState.CORRUPTED, "ENOTCONN")
         assert await namespace.mounts.unmount(str(target), lazy=True) is True
+
+
+@pytest.mark.netns
+async def test_a_file_system_that_has_given_up_its_disk_is_corrupted_although_it_still_answers(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    target = str(tmp_path / "m")
+    with loop_device(tmp_path) as device:
+        subprocess.run(["mkfs.xfs", "-q", device], check=True)
+        await namespace.mounts.mount(device, target, type="xfs")
+        assert (await namespace.mounts.health(target)).state is MountState.HEALTHY
+        namespace.run("xfs_io", "-x", "-c", "shutdown", target)
+        health = await namespace.mounts.health(target)
+        assert (health.state, health.reason) == (MountState.CORRUPTED, "EIO")
+        await namespace.mounts.unmount(target)

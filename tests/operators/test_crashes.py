@@ -6,8 +6,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from quartermaster.orchestration.restoring import observe_only
 from quartermaster.resources import Assignment, ConfigMap, Object, ObjectMeta, StorageClass, StorageNode, StorageStatus
 from quartermaster.resources.marks import OBSERVE_ONLY, SETTINGS_NAME
+from quartermaster.resources.model import OwnerReference
 from quartermaster.support.errors import UnavailableError
 from quartermaster.testing.simulation import simulated
 
@@ -132,6 +134,21 @@ async def test_after_a_restore_it_only_observes_until_it_is_told_to_resume() -> 
         await made.annotate(ConfigMap, SETTINGS_NAME, OBSERVE_ONLY, None)
         await settled()
         assert (await made.status()).spec.status == "ONLINE"
+
+
+@simulated()
+async def test_while_a_restore_puts_objects_back_none_is_deleted_because_its_owner_is_not_there_yet() -> None:
+    async with world() as made:
+        await observe_only(made.store, NAMESPACE, "restored")
+        owner = OwnerReference(api_version="v1", kind="ConfigMap", name="owner", uid="of-the-backup")
+        metadata = ObjectMeta(name="owned", namespace=NAMESPACE, owner_references=(owner,))
+        await made.store.create(ConfigMap(metadata=metadata))
+        made.lead()
+        await settled(30)
+        assert await made.get(ConfigMap, "owned") is not None
+        await made.annotate(ConfigMap, SETTINGS_NAME, OBSERVE_ONLY, None)
+        await settled(30)
+        assert await made.get(ConfigMap, "owned") is None
 
 
 @simulated()

@@ -14,7 +14,6 @@ from quartermaster.backends.registry import installed_agents
 from quartermaster.host.fake import FakeMachine, fake_host
 from quartermaster.operators.assembly import ensure_kinds, operator_runtime
 from quartermaster.orchestration.agent import AgentRuntime
-from quartermaster.orchestration.inventory import still_facts
 from quartermaster.resources import (
     Assignment,
     Namespace,
@@ -29,6 +28,7 @@ from quartermaster.stores import Store, modify, open_store
 from quartermaster.support import entropy
 from quartermaster.support.errors import NotFoundError
 from quartermaster.support.tasks import TaskGroup
+from tests.orchestration.samples import still_facts
 
 from .world import TIMINGS, facts, node_document
 

@@ -18,7 +18,6 @@ from quartermaster.host import Facts
 from quartermaster.host.fake import FakeMachine, Faults, fake_host
 from quartermaster.operators.assembly import operator_runtime
 from quartermaster.orchestration.agent import AgentRuntime
-from quartermaster.orchestration.inventory import still_facts
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources import (
     Event,
@@ -36,6 +35,7 @@ from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
 from quartermaster.support.errors import NotFoundError
 from quartermaster.support.tasks import TaskGroup
+from tests.orchestration.samples import still_facts
 
 T = TypeVar("T", bound=Object)
 NAMESPACE = "storage"

@@ -16,7 +16,7 @@ from quartermaster.engine.runtime import Runtime
 from quartermaster.host import Daemon, Facts
 from quartermaster.host.fake import FakeMachine, fake_host
 from quartermaster.orchestration.agent import AgentRuntime
-from quartermaster.orchestration.inventory import still_facts
+from quartermaster.orchestration.inventory import GatherFacts
 from quartermaster.orchestration.leader import Orchestrator
 from quartermaster.orchestration.timings import Timings
 from quartermaster.planning.cluster import Desired
@@ -53,6 +53,15 @@ FACTS = Facts(
     systemd=False,
     tools={"mkfs.xfs": "/sbin/mkfs.xfs", "glusterd": ""},
 )
+
+
+def still_facts(facts: Facts) -> GatherFacts:
+    """Facts that do not change."""
+
+    async def gather() -> Facts:
+        return facts
+
+    return gather
 
 
 def memory_store() -> ObjectStore:
@@ -99,6 +108,9 @@ class Echo:
             raise self.fails
         self.destroyed.append(context.instance)
         await context.machine.daemons.stop(f"{self.name}d")
+
+    def keeps(self, daemon: str) -> bool:
+        return daemon == f"{self.name}d"
 
 
 class EchoManager:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.backends.base import AgentContext
+from quartermaster.orchestration.agent import keeper_of
 from quartermaster.orchestration.heartbeat import heartbeat_name
 from quartermaster.resources.kubernetes.core import Lease
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Assignment, AssignmentSpec, AssignmentStatus, Host
 from quartermaster.stores import modify
-from quartermaster.support.errors import HostError, NotFoundError
+from quartermaster.stores.objects import ObjectStore
+from quartermaster.support.errors import HostError, NotFoundError, UnavailableError
 from quartermaster.testing.simulation import simulated
 
 from .samples import NAMESPACE, TIMINGS, Cluster, Echo, cluster, settled
@@ -29,6 +33,27 @@ async def states_since(made: Cluster, revision: str, seconds: float = 5.0) -> li
                     if event.object is not None and event.object.status.state not in seen:
                         seen.append(event.object.status.state)
     return seen
+
+
+class Named:
+    """An agent that says nothing of its daemons."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def initialize(self, context: AgentContext) -> None:
+        raise NotImplementedError
+
+    async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def destroy_local_service(self, context: AgentContext) -> None:
+        raise NotImplementedError
+
+
+def assignment_of(agent: str) -> Assignment:
+    meta = ObjectMeta(name=f"{agent}.h1", namespace=NAMESPACE)
+    return Assignment(metadata=meta, spec=AssignmentSpec(host="h1", agent=agent, generation=1, desired={"say": "x"}))
 
 
 @simulated()
@@ -167,6 +192,44 @@ async def test_a_dead_daemon_is_started_again_long_before_its_configuration_is_v
 
 
 @simulated()
+async def test_a_dead_daemon_concerns_its_own_agent_only() -> None:
+    async with cluster(timings=replace(TIMINGS, verify_s=3_600.0)) as made:
+        other = Echo("echo-volume")
+        made.host("h1", other)
+        await made.assign("h1", {"say": "hello"})
+        await made.store.create(assignment_of(other.name))
+        await settled()
+        made.machines["h1"].kill("echod")
+        await settled(3 * TIMINGS.daemons_s)
+        assert (len(made.echoes["h1"].configured), len(other.configured)) == (2, 1)
+        made.machines["h1"].kill("echo-volumed")
+        await settled(3 * TIMINGS.daemons_s)
+        assert (len(made.echoes["h1"].configured), len(other.configured)) == (2, 2)
+
+
+def test_a_daemon_is_of_the_agent_that_says_so_or_after_which_it_is_named() -> None:
+    agents = (Named("local"), Named("local-volume"), Echo("etcd"))
+    assert keeper_of("local", agents) == "local"
+    assert keeper_of("local-brick", agents) == "local"
+    assert keeper_of("local-volume-pvc-1", agents) == "local-volume"
+    assert keeper_of("locality", agents) == ""
+    assert keeper_of("etcdd", agents) == "etcd"
+    assert keeper_of("etcdctl", agents) == ""
+
+
+@simulated()
+async def test_of_assignments_that_are_long_gone_nothing_is_remembered() -> None:
+    async with cluster() as made:
+        agent = made.host("h1")
+        for number in range(30):
+            await made.assign("h1", {"say": "hello"}, instance=f"i{number}")
+            await settled(60)
+            await made.store.delete(Assignment, f"echo-i{number}.h1", NAMESPACE)
+        await settled()
+        assert len(agent.assignments._epochs) < 15
+
+
+@simulated()
 async def test_a_daemon_that_dies_again_and_again_is_started_with_growing_pauses() -> None:
     async with cluster(timings=replace(TIMINGS, verify_s=36_000.0)) as made:
         made.host("h1")
@@ -210,6 +273,33 @@ async def test_a_failure_is_reported_with_its_sentence_and_tried_again_until_it_
         assert (await made.assignment("h1")).metadata.resource_version == version
         made.echoes["h1"].fails = None
         await settled(30.0)
+        assert (await made.assignment("h1")).status.state == "succeeded"
+
+
+@simulated()
+async def test_a_report_of_which_nobody_knows_whether_it_arrived_is_corrected_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A quiet run that fails is told, and the answer is lost; the one after it finds all as it was told before that."""
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+        await made.assign("h1", {"say": "hello"})
+        await settled(5.0)
+        assert (await made.assignment("h1")).status.state == "succeeded"
+        whole = type(made.store).update_status
+
+        async def unheard(self: ObjectStore, obj: Any, **options: Any) -> Any:
+            told = await whole(self, obj, **options)
+            if isinstance(obj, Assignment) and obj.status.state == "failed":
+                made.echoes["h1"].fails = None
+                raise UnavailableError("cannot update assignment: no answer; the write may have happened")
+            return told
+
+        monkeypatch.setattr(type(made.store), "update_status", unheard)
+        made.echoes["h1"].fails = HostError("cannot echo: the wall is missing")
+        await settled(TIMINGS.verify_s * 3)
+        assert made.echoes["h1"].fails is None
         assert (await made.assignment("h1")).status.state == "succeeded"
 
 

@@ -6,16 +6,26 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import RefreshEvent, RefreshKey, Touched
 from quartermaster.engine.cache import Caches
+from quartermaster.orchestration.joining.issuing import CertificateManager
 from quartermaster.orchestration.refresh import NOTHING, TOUCHED_LIMIT, Pending, merged, watch_hosts, watch_keys
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import Key, ObjectMeta
 from quartermaster.resources.orchestration import Assignment, AssignmentSpec, Host
 from quartermaster.support.tasks import TaskGroup
 from quartermaster.testing.simulation import simulated
+from tests.engine.samples import serving
 
 from .samples import NAMESPACE, memory_store, settled
 
 KEY = RefreshKey(ConfigMap, field="data")
+
+
+@simulated()
+async def test_of_config_maps_only_the_one_that_tells_of_etcd_s_members_concerns_certificates() -> None:
+    store = memory_store()
+    async with serving(store) as scope:
+        keys = CertificateManager(scope, namespace=NAMESPACE).refresh_keys()
+    assert [one.fields for one in keys if one.kind is ConfigMap] == ["metadata.name=quartermaster-etcd"]
 
 
 def test_nothing_merged_with_an_event_is_the_event() -> None:

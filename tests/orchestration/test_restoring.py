@@ -23,6 +23,7 @@ from quartermaster.stores import open_store
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
 from quartermaster.stores.objects.copying import open_backup, uid_of
+from quartermaster.stores.objects.keys import place_of
 from quartermaster.support import entropy
 from quartermaster.support.errors import ConflictError, FencedError, InvalidError, NotFoundError
 from quartermaster.testing.servers import EtcdAccess
@@ -66,7 +67,7 @@ async def test_a_backup_comes_back_with_uids_and_owners(tmp_path: Path, embedded
     store = await filled()
     made = await back_up(store, tmp_path / "b.qmb")
     assert (tmp_path / "b.qmb").stat().st_mode & 0o777 == 0o600
-    _, copied = await restore(embedded, made.path, "default")
+    copied = (await restore(embedded, made.path, "default")).copied
     assert copied.written == 4
     for kind, name in ((StorageNode, "node"), (ConfigMap, "owned"), (Secret, "password")):
         old, new = await store.get(kind, name, "default"), await embedded.get(kind, name, "default")
@@ -101,6 +102,34 @@ async def test_after_a_restore_nothing_acts_and_a_leader_that_resumes_writes_ass
     assert reports.decide(anew, {"local"}, highest_epoch=0, last=None) == reports.Run("configure")
 
 
+async def test_in_every_namespace_that_comes_back_or_is_there_nothing_acts(tmp_path: Path) -> None:
+    source, target = await filled(), memory_store()
+    await source.create(
+        StorageNode(metadata=ObjectMeta(name="b", namespace="blue"), spec=StorageNodeSpec(type="local"))
+    )
+    await source.create(ConfigMap(metadata=ObjectMeta(name="c", namespace="idle")))
+    lease = LeaseSpec(holder_identity="g", lease_transitions=3, lease_duration_seconds=15)
+    await target.create(Lease(metadata=ObjectMeta(name=f"{LEADER_LEASE}-local", namespace="green"), spec=lease))
+    made = await back_up(source, tmp_path / "b.qmb")
+    restored = await restore(target, made.path, "default")
+    assert restored.observed == ("blue", "default", "green")
+    for namespace in restored.observed:
+        settings = await target.get(ConfigMap, SETTINGS_NAME, namespace)
+        assert settings.metadata.annotations[OBSERVE_ONLY].startswith("restored from b.qmb")
+    with pytest.raises(NotFoundError):
+        await target.get(ConfigMap, SETTINGS_NAME, "idle")
+
+
+async def test_what_lets_hosts_in_is_in_no_backup(tmp_path: Path) -> None:
+    store = await filled()
+    await store.create(Secret(metadata=meta("join-token-bcdfghjk"), data={"hash": "aGFzaA=="}))
+    made = await back_up(store, tmp_path / "b.qmb")
+    names = {place_of(stored.key)[1] for stored in made.read()}
+    assert names >= {"node", "password"}
+    assert not names & {"quartermaster-ca", "join-token-bcdfghjk"}
+    assert open_backup(made.path).objects == len(list(made.read()))
+
+
 async def test_the_epoch_after_a_restore_is_higher_than_any_before_and_the_leader_is_deposed(tmp_path: Path) -> None:
     made = await back_up(await filled(), tmp_path / "b.qmb")
     target = memory_store()
@@ -119,12 +148,12 @@ async def test_a_store_that_holds_something_is_not_overwritten_unless_told(tmp_p
     with pytest.raises(ConflictError, match="it holds 1 objects, such as mine"):
         await restore(target, made.path, "default")
     assert len((await target.list(StorageNode)).items) == 0
-    _, copied = await restore(target, made.path, "default", replace_all=True)
+    copied = (await restore(target, made.path, "default", replace_all=True)).copied
     assert copied.removed == 1
     with pytest.raises(NotFoundError):
         await target.get(ConfigMap, "mine", "default")
     # Said twice it is as once, and what is there by the same backup is in nobody's way.
-    _, again = await restore(target, made.path, "default")
+    again = (await restore(target, made.path, "default")).copied
     assert again.removed == 0
     assert again.unchanged >= 3
 
@@ -156,7 +185,7 @@ async def test_a_backup_of_many_objects_is_one_moment(tmp_path: Path) -> None:
     made = await back_up(store, tmp_path / "b.qmb")
     assert open_backup(made.path).objects == 450
     target = memory_store()
-    _, copied = await restore(target, made.path, "default")
+    copied = (await restore(target, made.path, "default")).copied
     assert copied.written == 450
 
 
@@ -191,7 +220,7 @@ async def test_the_same_into_etcd_and_out_of_it(tmp_path: Path, etcd_home: Objec
     for number in range(300):
         await store.create(ConfigMap(metadata=meta(f"c{number:03}"), data={"n": "x" * 10_000}))
     made = await back_up(store, tmp_path / "b.qmb")
-    _, copied = await restore(etcd_home, made.path, "default")
+    copied = (await restore(etcd_home, made.path, "default")).copied
     assert copied.written == 304
     again = await back_up(etcd_home, tmp_path / "c.qmb")
     assert {one.key: uid_of(bytes(one.value)) for one in again.read() if not is_of_now(one.key)} == {

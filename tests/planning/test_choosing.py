@@ -102,6 +102,13 @@ def test_a_consent_names_a_disk_by_its_serial_number_or_wwn(consent: str) -> Non
     assert [(one.usable, one.consent) for one in chosen] == [(True, consent)]
 
 
+def test_a_consent_helps_a_disk_that_was_taken_while_it_was_blank_and_written_to_since() -> None:
+    offer, taken = Offer(devices=("/dev/vdc",)), {FOREIGN.id: "/dev/vdc"}
+    chosen = choose_devices(offer, HOST, serving=taken, consents=["SER"])
+    assert [(one.usable, one.serving, one.consent) for one in chosen] == [(True, True, "SER")]
+    assert [one.consent for one in choose_devices(offer, HOST, serving=taken)] == [""]
+
+
 @pytest.mark.parametrize("consent", ["/dev/vdc", "vdc", "SE", ""])
 def test_nothing_else_is_a_consent(consent: str) -> None:
     assert not is_named(FOREIGN, consent)

@@ -1,4 +1,7 @@
-"""10,000 nodes with 100,000 devices: planned in a second, and told in a status that stays small."""
+"""10,000 nodes with 100,000 devices: planned whole, and told in a status that stays small.
+
+How long that takes is measured by `make bench BENCH=orchestration`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import pytest
 from quartermaster.backends.registry import backend_of
 from quartermaster.operators.reporting import NODES_SHOWN, cluster_status, node_status
 from quartermaster.planning.cluster import ClusterKey
-from quartermaster.planning.gathering import AllHealthy, Snapshot, views_of
+from quartermaster.planning.gathering import Snapshot, views_of
+from quartermaster.planning.health import HostState
 from quartermaster.planning.readiness import standing_of
 from quartermaster.planning.steps import work_of
 from quartermaster.resources import Assignment, ObjectMeta, StorageNode, encode
@@ -29,7 +33,14 @@ from quartermaster.resources.storage import (
     StorageStatusSpec,
     StorageStatusStatus,
 )
-from quartermaster.support import clock
+
+
+class AllHealthy:
+    def of(
+        self, host: str, *, unhealthy_after_s: float | None = None, move_data_after_s: float | None = None
+    ) -> HostState:
+        return HostState()
+
 
 KEY = ClusterKey("storage", "local", "default")
 NODES, DEVICES = 10_000, 10
@@ -74,7 +85,7 @@ def done(agent: str, name: str, instance: str, config: dict[str, object]) -> Ass
 
 
 @pytest.mark.slow
-def test_ten_thousand_nodes_are_planned_within_a_second_and_told_in_little() -> None:
+def test_ten_thousand_nodes_are_planned_and_told_in_little() -> None:
     backend = backend_of("local")
     snapshot = Snapshot(
         namespace="storage", nodes=[node(n) for n in range(NODES)], hosts=[host(n) for n in range(NODES)]
@@ -83,23 +94,15 @@ def test_ten_thousand_nodes_are_planned_within_a_second_and_told_in_little() -> 
     assert len(first.assignments) == NODES
     assignments = [done(one.agent, one.host, one.instance, one.config or {}) for one in first.assignments]
     snapshot = Snapshot(namespace="storage", nodes=snapshot.nodes, hosts=snapshot.hosts, assignments=assignments[1:])
-    began = clock.monotonic()
     view = views_of(snapshot, AllHealthy())[KEY]
-    gathered = clock.monotonic()
     plan = backend.plan(view)
-    planned = clock.monotonic()
     work = work_of(view, plan)
     standing = standing_of(view, plan)
     for one in view.nodes:
         node_status(one.node.status, one, plan.nodes[one.name], "default")
     told = cluster_status(StorageStatusStatus(), view, plan, standing, work)
-    ended = clock.monotonic()
-    figures = f"gathered {gathered - began:.2f} s, planned {planned - gathered:.2f} s, told {ended - planned:.2f} s"
-    print(figures)
     assert [step.what for step in work.steps] == ["set up local default on host h00000"]
     assert (told.node_count, told.ready_count, len(told.nodes)) == (NODES, NODES - 1, NODES_SHOWN)
     assert told.nodes[0].name == "n00000"
     status = StorageStatus(spec=StorageStatusSpec(type="local"), status=told)
     assert len(encode(status)) < 600_000
-    assert planned - gathered < 1.0, figures
-    assert ended - began < 6.0, figures

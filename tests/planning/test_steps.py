@@ -12,7 +12,7 @@ from quartermaster.planning.cluster import (
     Settings,
     Verdict,
 )
-from quartermaster.planning.steps import digest_of, digests_in, sentences, work_of
+from quartermaster.planning.steps import digest_of, digests_in, sentences, steps_in, work_of
 from quartermaster.resources import ObjectMeta, StorageNode
 from quartermaster.resources.orchestration import AssignmentStatus
 from quartermaster.resources.storage import StorageNodeSpec
@@ -61,3 +61,12 @@ def test_what_destroys_waits_where_approval_is_required_until_exactly_that_is_ap
     assert (approved.allowed, approved.unapproved) == ((wiping,), ())
     other = Desired("h", "a", {"wipe": "S2"}, destroys="what is on S2 is lost")
     assert work_of(view(require_approval=True, approved=digest_of(wiping)), plan(other)).waiting == (other,)
+
+
+def test_sentences_that_were_joined_come_apart_whole() -> None:
+    destroying = [Desired(f"h{one}", "a", {"x": 1}, why="it is declared", destroys="its data are lost") for one in "12"]
+    listed = sentences(work_of(view(), plan(*destroying)).steps)
+    assert all("; " in one for one in listed), "a sentence may have parts itself"
+    assert steps_in("; ".join(listed)) == listed
+    assert steps_in("; ".join([*listed, "and 3 more"])) == [*listed, "and 3 more"]
+    assert steps_in("") == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from quartermaster.support import entropy
 from quartermaster.support.errors import AlreadyExistsError, NotFoundError, QuartermasterError, UnavailableError
 from quartermaster.support.tasks import TaskGroup
 from quartermaster.testing.simulation import ROUGH, Chaos, SeededFaults, run
+from quartermaster.testing.simulation.process import PROCESS, Process
 
 from .test_crashes import Assassin, Moment, supervise
 from .world import GIB, NAMESPACE, World, claim, until
@@ -29,20 +31,35 @@ CLAIMS = ("a", "b")
 PATIENCE_S = 600.0
 
 
+class Holder:
+    def __init__(self, process: Process[Any] | None) -> None:
+        self._process = process
+
+    @property
+    def is_dead(self) -> bool:
+        return self._process is not None and self._process.killed
+
+
 class Mounted:
     """What the kernels of the hosts have mounted, which outlives every process: (host, path) → volume."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.entries: dict[tuple[str, str], str] = {}
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._holders: dict[tuple[str, str], Holder] = {}
         self.mounts = 0
 
     @asynccontextmanager
     async def alone(self, host: str, path: str) -> AsyncIterator[None]:
-        """As the command holds a lock of the host."""
-        async with self._locks.setdefault((host, path), asyncio.Lock()):
+        """As the command holds a lock of the host, which ends with its process."""
+        while (holder := self._holders.get((host, path))) is not None and not holder.is_dead:
+            await asyncio.sleep(0.1)
+        mine = self._holders[host, path] = Holder(PROCESS.get())
+        try:
             yield
+        finally:
+            if self._holders.get((host, path)) is mine:
+                del self._holders[host, path]
 
     async def check(self) -> None:
         store = ObjectStore(self.world.kv)

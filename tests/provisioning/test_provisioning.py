@@ -160,11 +160,11 @@ async def test_a_volume_of_a_paused_cluster_is_not_deleted_before_it_is_resumed(
         await world.store.create(claim())
         await until(lambda: is_bound(world.store))
         name = (await world.claim()).spec.volume_name
-        world.paused = True
+        await world.pause()
         await world.store.delete(PersistentVolumeClaim, "data", "default")
         await asyncio.sleep(120)
         assert world.disks != {}
-        world.paused = False
+        await world.pause(paused=False)
         await until(lambda: is_gone(world.store, PersistentVolume, name))
         assert world.disks == {}
 

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Volume
+from quartermaster.planning.cluster import DRAIN, ClusterView
 from quartermaster.provisioning.claims import (
     Act,
     Make,
@@ -62,6 +63,18 @@ def reported(state: str = "", message: str = "", desired: dict[str, Any] | None 
     )
 
 
+def undoing() -> Assignment:
+    """The agent is asked to take back what it could not make."""
+    made = reported(SUCCEEDED)
+    return replace(made, spec=replace(made.spec, desired=None, absent=True))
+
+
+def leaving() -> ClusterView:
+    view = WORLD.view(KEY)
+    assert view is not None
+    return replace(view, nodes=tuple(replace(node, leaving=DRAIN) for node in view.nodes))
+
+
 def decide(**situation: Any) -> Act:
     known = {"claim": wanted(), "storage_class": storage_class(), "view": WORLD.view(KEY), **situation}
     return next_act(Situation(**known), WORLD.driver)
@@ -94,6 +107,9 @@ PUBLISHED = persistent_volume(wanted(), INTENDED, {"hostPath": {"path": "/made"}
         ({"intent": INTENDED, "claim": deleting(wanted())}, Undo),
         ({"intent": INTENDED, "assignment": reported(SUCCEEDED), "claim": deleting(wanted())}, Undo),
         ({"intent": INTENDED, "claim": wanted(volumeName="other")}, Undo),
+        ({"intent": INTENDED, "assignment": reported(FAILED, "no"), "view": leaving()}, Undo),
+        ({"intent": INTENDED, "assignment": undoing(), "view": leaving()}, Undo),
+        ({"intent": INTENDED, "assignment": undoing()}, Make),
         ({"claim": deleting(wanted(annotations={INTENT: "not ours"}))}, Release),
     ],
 )

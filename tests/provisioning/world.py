@@ -4,31 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Refusal, Volume, VolumeRequest
 from quartermaster.engine import DONE, Controller, Request, Result, Scope, Service
+from quartermaster.orchestration.restoring import observe_only
 from quartermaster.planning.cluster import ClusterKey, ClusterView, Desired, NodeView, Settings
 from quartermaster.provisioning import claims_controller
 from quartermaster.resources.codec import from_document
-from quartermaster.resources.kubernetes.core import Event
+from quartermaster.resources.kubernetes.core import ConfigMap, Event
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
-from quartermaster.resources.marks import CLUSTER_LABEL, DEFAULT_CLASS, HOSTNAME_LABEL, NAMESPACE_LABEL, provisioner_of
+from quartermaster.resources.marks import (
+    CLUSTER_LABEL,
+    DEFAULT_CLASS,
+    HOSTNAME_LABEL,
+    NAMESPACE_LABEL,
+    PAUSED,
+    SETTINGS_NAME,
+    provisioner_of,
+)
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.orchestration import FAILED, SUCCEEDED, Assignment, AssignmentStatus, Host
 from quartermaster.resources.quantity import of_bytes
-from quartermaster.resources.storage import StorageNode, StorageNodeSpec
+from quartermaster.resources.storage import StorageNode, StorageNodeSpec, StorageStatus, StorageStatusSpec
 from quartermaster.stores.base import Store
 from quartermaster.stores.kv.memory import MemoryKeyValue
+from quartermaster.stores.modify import modify
 from quartermaster.stores.objects import ObjectStore
 from quartermaster.support import entropy
-from quartermaster.support.errors import NotFoundError
+from quartermaster.support.errors import AlreadyExistsError, NotFoundError
 from tests.engine.samples import serving
+
+T = TypeVar("T", bound=Object)
 
 GIB = 1 << 30
 TYPE = "stub"
@@ -119,14 +131,15 @@ class World:
         self.disks: dict[tuple[str, str], int] = {}  # (host, volume) → size
         self.made: list[tuple[str, str]] = []  # each time that a volume came into being
         self.online = True
-        self.paused = False
+        self.paused = False  # as the leader last saw it
+        self.blind = False  # the leader has not seen its clusters yet
         self.lost: set[str] = set()  # hosts whose agents do nothing
         self.failing = ""  # what agents say
         self.slow_s = 0.0
         self.driver = StubDriver(self.room)
 
     def view(self, key: ClusterKey) -> ClusterView | None:
-        if key != self.key:
+        if key != self.key or self.blind:
             return None
         nodes = tuple(
             NodeView(
@@ -150,6 +163,23 @@ class World:
         for host in sorted(self.room):
             await self.store.create(Host(metadata=host_meta(host, self.namespace)))
         await self.store.create(storage_class(self.class_name, namespace=self.namespace, **about_class))
+
+    async def pause(self, *, paused: bool = True) -> None:
+        """As `qm pause` and `qm resume` do."""
+        self.paused = paused
+        name = self.key.status_name
+        with suppress(AlreadyExistsError):
+            spec = StorageStatusSpec(type=TYPE)
+            await self.store.create(StorageStatus(metadata=ObjectMeta(name=name, namespace=self.namespace), spec=spec))
+        marks = {PAUSED: "true"} if paused else {}
+        await modify(self.store, StorageStatus, name, self.namespace, lambda one: annotated(one, marks))
+
+    async def observe(self, *, only: bool = True) -> None:
+        """As a restore, and `qm resume` after it, do."""
+        if only:
+            await observe_only(self.store, self.namespace, "restored")
+        else:
+            await modify(self.store, ConfigMap, SETTINGS_NAME, self.namespace, lambda one: annotated(one, {}))
 
     @asynccontextmanager
     async def running(self, *, bind: bool = True) -> AsyncIterator[Scope]:
@@ -210,6 +240,10 @@ class Agents:
         status = AssignmentStatus(state=SUCCEEDED, observed_generation=spec.generation, result=result)
         await self._scope.store.update_status(replace(assignment, status=status))
         return DONE
+
+
+def annotated(obj: T, annotations: Mapping[str, str]) -> T:
+    return replace(obj, metadata=replace(obj.metadata, annotations=dict(annotations)))
 
 
 def host_meta(name: str, namespace: str = NAMESPACE) -> ObjectMeta:

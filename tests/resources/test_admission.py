@@ -21,7 +21,7 @@ from quartermaster.support.errors import InvalidError, Problem
 from tests.resources.documents import SEED_STORAGE_NODE, damaged, document_of, storage_node
 
 
-def problems(document: dict[str, Any], **switches: bool) -> dict[str, str]:
+def problems(document: Any, **switches: bool) -> dict[str, str]:
     """Path to "message (fix)"."""
     return {p.path: f"{p.message} ({p.fix})" if p.fix else p.message for p in validate(document, **switches)}
 
@@ -154,19 +154,41 @@ def test_an_object_that_is_in_no_namespace_may_not_name_one() -> None:
 @pytest.mark.parametrize(
     ("document", "path", "sentence"),
     [
-        ({}, "kind", "is missing"),
-        ({"Kind": "StorageNode"}, "kind", 'it is spelled "Kind" here'),
+        ({"apiVersion": "coreos.com/v1"}, "kind", "is missing"),
+        ({"Kind": "StorageNode", "apiVersion": "coreos.com/v1"}, "kind", 'it is spelled "Kind" here'),
         ({"kind": "StorageNod", "apiVersion": "coreos.com/v1"}, "kind", 'did you mean "StorageNode"?'),
         ({"kind": "StorageNode"}, "apiVersion", "apiVersion: coreos.com/v1"),
         ({"kind": "StorageNode", "apiVersion": "coreos.com/v2"}, "apiVersion", "apiVersion: coreos.com/v1"),
-        ({"kind": 5, "apiVersion": ["a"]}, "kind", "is missing"),
-        ("text", "", "must be a map of fields"),
+        ({"kind": ["StorageNode"], "apiVersion": "coreos.com/v1"}, "kind", "must be text, is a list"),
+        ({"kind": "StorageNode", "apiVersion": 1}, "apiVersion", "must be text, is the number 1"),
     ],
 )
-def test_a_document_of_no_known_kind_is_refused_with_the_nearest(document: Any, path: str, sentence: str) -> None:
-    ((where, what),) = problems(document).items()
+def test_a_document_of_no_known_kind_is_refused_with_the_nearest(
+    document: dict[str, Any], path: str, sentence: str
+) -> None:
+    ((where, what),) = problems({**document, "metadata": {"name": "a"}}).items()
     assert where == path
     assert sentence in what
+
+
+def test_what_is_no_map_is_refused() -> None:
+    assert "must be a map of fields" in problems("text")[""]
+
+
+@pytest.mark.parametrize(
+    ("document", "paths"),
+    [
+        ({}, ["apiVersion", "kind", "metadata"]),
+        ({"apiVersion": 1, "kind": ["x"], "metadata": 3, "spec": None}, ["apiVersion", "kind", "metadata", "spec"]),
+        (
+            {"apiVersion": "coreos.com/v1", "kind": "StorageNod", "metadata": {"name": "A", "labels": {"a b": "c"}}},
+            ["kind", 'metadata.labels["a b"]', "metadata.name"],
+        ),
+    ],
+    ids=["empty", "wrong types", "unknown kind"],
+)
+def test_without_a_kind_all_that_every_object_has_is_judged_at_once(document: dict[str, Any], paths: list[str]) -> None:
+    assert sorted(problems(document)) == paths
 
 
 def test_all_mistakes_are_listed_at_once() -> None:

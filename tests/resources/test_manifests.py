@@ -97,6 +97,7 @@ def test_all_mistakes_of_a_file_come_in_one_reply_broken_documents_included() ->
         (8, "spec.glusterfs.zone"),
         (10, ""),
         (12, "kind"),
+        (12, "metadata"),
     ]
 
 

@@ -141,7 +141,11 @@ class Assigning:
 
     def _note(self, key: Key, base: str, assignment: Assignment | None) -> None:
         self.writes += 1
-        self._written[key] = _Written(base, assignment, asyncio.get_running_loop().time() + _CACHE_LAG_S)
+        now = asyncio.get_running_loop().time()
+        self._written.pop(key, None)  # so that they stay in the order of their ends
+        self._written[key] = _Written(base, assignment, now + _CACHE_LAG_S)
+        while (oldest := next(iter(self._written))) != key and self._written[oldest].until <= now:
+            del self._written[oldest]
 
     def _known(self, key: Key) -> Assignment | None:
         cached = self._cache.get(key)

@@ -123,6 +123,12 @@ class KnowsFileSystems(Protocol):
         ...
 
 
+class KeepsDaemons(Protocol):
+    """A service agent whose daemons are not named after it: when one of them dies, its configurations run again."""
+
+    def keeps(self, daemon: str) -> bool: ...
+
+
 class VolumeRequest(msgspec.Struct, frozen=True):
     """A claim, as far as a storage system needs to know it."""
 
@@ -182,6 +188,23 @@ class VolumeDriver(Protocol):
         ...
 
     async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> None: ...
+
+
+class KnowsKeepers(Protocol):
+    """A volume driver whose volumes can be looked after by any of several hosts: the one that made them may be gone."""
+
+    def desired_now(self, volume: Volume, view: ClusterView) -> Desired:
+        """As `desired`, of the host whose agent is asked about the volume now."""
+        ...
+
+
+def desired_now(driver: VolumeDriver, volume: Volume, view: ClusterView | None) -> Desired:
+    """What `driver.desired` says, asked of the host that keeps the volume now."""
+    asked_now = getattr(driver, "desired_now", None)
+    if view is None or asked_now is None:
+        return driver.desired(volume)
+    desired: Desired = asked_now(volume, view)
+    return desired
 
 
 class Backend(Protocol):

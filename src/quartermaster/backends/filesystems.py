@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.host import FileSystem, Format
+from quartermaster.backends.directories import MOUNTS, forget_bases, offer_base
+from quartermaster.host import FileSystem, Format, MountState
 from quartermaster.host.devices.model import Device, Signature
 from quartermaster.host.files import write_whole
-from quartermaster.host.mountinfo import mounted_at
 from quartermaster.support.errors import DeviceRefusedError, HostError
 
 
@@ -32,10 +32,11 @@ async def offer_file_systems(
     bases: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     try:
-        await release_file_systems(context, keep=list(mounted), volumes=volumes)
+        await _unmount(context, list(mounted), volumes)
     except HostError as error:
         failed[""] = str(error)
     counted: set[int] = set()
+    forget_bases(context, keep=context.desired.get("directories", ()))
     for path in (*context.desired.get("directories", ()), *mounted):
         entry = mounted.get(path)
         try:
@@ -47,7 +48,10 @@ async def offer_file_systems(
                 await context.machine.formatting.format(entry["path"], wanted, identity=entry["id"])
                 wiped += _settle_consent(context, entry)
                 await context.machine.mounts.mount(entry["path"], path, type=str(file_system), protect=True)
+                await _refuse_dead(context, entry["path"], path)
             space = await context.machine.directories.space(path)
+            if entry is None:
+                await offer_base(context, path)
         except HostError as error:  # one broken disk does not cost the host its others
             failed[entry["path"] if entry is not None else path] = str(error)
             continue
@@ -59,12 +63,15 @@ async def offer_file_systems(
     return {"bases": bases, "wiped": wiped, "failed": failed}
 
 
-async def release_file_systems(context: AgentContext, *, keep: Sequence[str] = (), volumes: Sequence[str] = ()) -> None:
-    """Unmounts what this service has mounted, but for those; their content stays.
+async def release_file_systems(context: AgentContext, *, volumes: Sequence[str] = ()) -> None:
+    """Unmounts what this service has mounted, and forgets the directories that it offered; all content stays."""
+    await _unmount(context, (), volumes)
+    forget_bases(context)
 
-    What the leader knew of volumes may have been old when it decided. What is on a disk now is known here.
-    """
-    below = f"{context.directory / 'mounts' / (context.instance or '-')}/"
+
+async def _unmount(context: AgentContext, keep: Sequence[str], volumes: Sequence[str]) -> None:
+    """What the leader knew of volumes may have been old when it decided. What is on a disk now is known here."""
+    below = f"{context.directory / MOUNTS / (context.instance or '-')}/"
     needed: list[str] = []
     for mount in context.machine.mounts.table():
         if not mount.target.startswith(below) or mount.target in keep:
@@ -79,7 +86,7 @@ async def release_file_systems(context: AgentContext, *, keep: Sequence[str] = (
 
 
 def mount_target(context: AgentContext, entry: Mapping[str, Any]) -> Path:
-    return context.directory / "mounts" / (context.instance or "-") / str(entry["uuid"])
+    return context.directory / MOUNTS / (context.instance or "-") / str(entry["uuid"])
 
 
 def uuids_of(desired: Mapping[str, Any]) -> list[str]:
@@ -87,13 +94,13 @@ def uuids_of(desired: Mapping[str, Any]) -> list[str]:
     return [entry["uuid"] for entry in desired.get("devices", ())]
 
 
-async def refuse_unmounted(context: AgentContext, path: str) -> None:
-    """What looks like a missing directory may be one on a disk that is not there: it is neither made nor given up."""
-    base = str(Path(path).parent)
-    if Path(base).parent.parent.name == "mounts" and mounted_at(context.machine.mounts.table(), base) is None:
+async def _refuse_dead(context: AgentContext, device: str, path: str) -> None:
+    """A disk that does not answer any more stays mounted all the same."""
+    health = await context.machine.mounts.health(path)
+    if health.state is not MountState.HEALTHY:
         raise HostError(
-            f"cannot reach {path}: the disk that it is on is not mounted",
-            hint="it goes on when the disk is back; `qm devices` shows what is there",
+            f"cannot use {device}: its file system is {health.state}{f' ({health.reason})' if health.reason else ''}",
+            hint="look at the kernel's log, and replace the disk; what is on it is not touched",
         )
 
 

@@ -15,12 +15,16 @@ from quartermaster.cli.progress import Progress
 from quartermaster.cli.session import Session
 from quartermaster.resources import Object, to_document
 from quartermaster.support.errors import (
+    ConflictError,
     DamagedError,
+    InvalidError,
     NotFoundError,
     QuartermasterError,
+    RefusedError,
     UnauthorizedError,
     UnavailableError,
     UnreadableError,
+    UsageError,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 # After these the next object would fare no better.
 _HOPELESS = (UnavailableError, DamagedError, UnauthorizedError)
+# After these nothing was written; after all others something may have been.
+_REFUSALS = (InvalidError, UsageError, ConflictError, NotFoundError, RefusedError)
 _SHOWN_NAMES = 20
 
 
@@ -69,7 +75,7 @@ async def apply(session: Session, manifests: Sequence[Manifest], plan: Plan) -> 
                 except QuartermasterError as error:
                     progress.clear()
                     failures.say(f"{one.manifest.place}: {failures.sentence(error)}")
-                    ledger.settle(ledger.uncertain if isinstance(error, UnavailableError) else ledger.refused)
+                    ledger.settle(ledger.refused if isinstance(error, _REFUSALS) else ledger.uncertain)
                     if isinstance(error, _HOPELESS):
                         break
                 else:

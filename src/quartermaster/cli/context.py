@@ -69,9 +69,11 @@ def show(session: Session) -> None:
 def set_context(session: Session, name: str, store: str | None, namespace: str | None) -> None:
     """Save a context, or change it. It is not used before `qm context use`."""
     from quartermaster.cli import contexts
+    from quartermaster.cli.session import checked_namespace
     from quartermaster.support.redaction import redact
 
     store = store or session.given_store
+    checked_namespace(namespace or "")
     changed = contexts.change(
         contexts.contexts_path(os.environ), lambda saved: contexts.with_context(saved, name, store, namespace)
     )

@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from quartermaster.backends.cstor import HOOKS
+from quartermaster.cli.session import checked_namespace
 from quartermaster.hooks.access import Certificate, TokenFile, trust
 from quartermaster.hooks.assembly import LEASE, controller_runtime
 from quartermaster.hooks.callers import Caller, InProcess, OverHTTP
@@ -108,6 +109,7 @@ async def control_hooks(
     *,
     lease: str = LEASE,
 ) -> None:
+    watched = checked_namespace(controlled.watch_namespace or "") or None
     caller = _caller(place)
     try:
         runtime = controller_runtime(
@@ -115,7 +117,7 @@ async def control_hooks(
             hooks,
             caller=caller,
             namespace=session.namespace(store),
-            watch_namespace=controlled.watch_namespace,
+            watch_namespace=watched,
             lease=lease,
             listen=_listen(controlled.listen),
             workers=controlled.workers,

@@ -21,6 +21,7 @@ from quartermaster.support import clock
 from quartermaster.support.errors import NotFoundError, QuartermasterError, UsageError
 
 if TYPE_CHECKING:
+    from quartermaster.host import DaemonStatus
     from quartermaster.operators.settings import HostSettings
     from quartermaster.stores import Store
 
@@ -95,9 +96,18 @@ async def _agent_check(directory: Path, settings: HostSettings | None) -> Check:
     except QuartermasterError as error:
         return Check("agent", State.FAIL, error.message, error.hint)
     if status.running:
-        return Check("agent", State.OK, f"{settings.name} runs, process {status.pid}")
+        return _kept(status, f"{settings.name} runs, process {status.pid}")
     message = f"the agent of {settings.name} does not run: {status.message or status.state}"
     return Check("agent", State.FAIL, message, "`qm up` starts it again; its log says why it ended")
+
+
+def _kept(status: DaemonStatus, runs: str) -> Check:
+    if status.lasting:
+        return Check("agent", State.OK, f"{runs}, and is started again by systemd after its end and after a boot")
+    message = f"{runs}; nothing starts it again after its end or after a boot"
+    return Check(
+        "agent", State.WARN, message, "have `qm up` run at boot, for example by a line `@reboot qm up` of cron"
+    )
 
 
 async def _store_checks(session: Session, settings: HostSettings | None) -> list[Check]:

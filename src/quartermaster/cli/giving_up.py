@@ -12,7 +12,7 @@ import click
 
 from quartermaster.cli.mounting import Here, absolute, here, is_meant, is_path
 from quartermaster.cli.session import Session
-from quartermaster.orchestration.marking import READY
+from quartermaster.planning.health import READY
 from quartermaster.provisioning.asking import mounts_of_host
 from quartermaster.provisioning.protocol import mounts_of, with_mounts, without_finalizer
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
@@ -44,16 +44,16 @@ async def give_up(session: Session, what: str, host: str) -> None:
 async def _give_up(store: Store, place: Here, what: str, claims: str) -> list[str]:
     await _refuse_living(store, place)
     volumes = await _volumes(store, what, claims)  # first: a claim that waits for this goes with its last mount
-    given_up: dict[str, None] = {}
-    for mount in await mounts_of_host(store, place.namespace, place.host):
-        if is_meant(mount, what, claims):
-            given_up[mount.spec.path] = None
-            await _remove(store, mount)
+    meant = [one for one in await mounts_of_host(store, place.namespace, place.host) if is_meant(one, what, claims)]
+    given_up = dict.fromkeys(mount.spec.path for mount in meant)
+    for mount in meant:
+        await _remove(store, mount)
     for volume in volumes:
         noted = mounts_of(volume).get(place.host, ())
         dropped = [path for path in noted if not is_path(what) or path == str(absolute(what))]
         if dropped:
-            given_up.update(dict.fromkeys(dropped))
+            if not meant:  # else the leader wrote it there from what was just given up, perhaps of some moments ago
+                given_up.update(dict.fromkeys(dropped))
             struck_out = partial(_without, host=place.host, gone=dropped)
             with suppress(NotFoundError):
                 await modify(store, PersistentVolume, volume.metadata.name, "", struck_out)

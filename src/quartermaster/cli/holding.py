@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from quartermaster.cli.finding import Query, list_whole
 from quartermaster.cli.session import Session
 from quartermaster.cli.statuses import is_named
-from quartermaster.planning.steps import digests_in
+from quartermaster.planning.steps import APPROVAL_NEEDED, digests_in, steps_in
 from quartermaster.resources import marks
 from quartermaster.resources.conditions import find_condition
 from quartermaster.resources.kubernetes.core import ConfigMap
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from quartermaster.stores import Store
 
 T = TypeVar("T", bound=Object)
-_APPROVAL_NEEDED = "ApprovalNeeded"
 
 
 async def pause(session: Session, names: Sequence[str], *, everything: bool, reason: str) -> None:
@@ -66,12 +65,12 @@ async def _act_again(store: Store, namespace: str) -> None:
 async def approve(session: Session, name: str, *, yes: bool, only_list: bool) -> None:
     async with session.store(reads_only=only_list) as store:
         status = (await _named(session, store, [name], everything=False))[0]
-        waiting = find_condition(status.status.conditions, _APPROVAL_NEEDED)
+        waiting = find_condition(status.status.conditions, APPROVAL_NEEDED)
         digests = digests_in(waiting.message) if waiting is not None and waiting.status == "True" else []
         if waiting is None or not digests:
             click.echo(f"nothing waits for an approval in {status.metadata.name}")
             return
-        for step in waiting.message.partition(": ")[2].split("; "):
+        for step in steps_in(waiting.message.partition(": ")[2]):
             click.echo(f"  {step}")
         if only_list:
             return

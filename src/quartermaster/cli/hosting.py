@@ -20,6 +20,7 @@ from quartermaster.host import Daemon, Host, open_host
 from quartermaster.host.facts import addresses
 from quartermaster.host.places import device_root, host_name, state_directory
 from quartermaster.operators.settings import HostSettings, read_settings, write_settings
+from quartermaster.orchestration.joining.access import read_access
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.names import DEFAULT_NAMESPACE
 from quartermaster.resources.orchestration import Wishes
@@ -128,9 +129,11 @@ async def start_agent(machine: Host, directory: Path) -> None:
         argv=(sys.executable, "-m", "quartermaster", "agent", "-v"),
         environment={**environment, "QM_STATE_DIR": str(directory), "QM_SETTINGS": fingerprint(directory)},
         keep_children=True,
+        lasting=device_root() is None,  # a virtual host ends with the machine that it is on
     )
     status = await machine.daemons.replace(daemon)
-    tell(f"the agent runs, process {status.pid}")
+    kept = "" if status.lasting else "; nothing starts it again after a boot (`qm doctor` says more)"
+    tell(f"the agent runs, process {status.pid}{kept}")
 
 
 async def wait_until_up(machine: Host, url: str, settings: HostSettings, timeout_s: float) -> None:
@@ -157,8 +160,8 @@ async def wait_until_up(machine: Host, url: str, settings: HostSettings, timeout
 
 async def _missing(store: Store, settings: HostSettings) -> str:
     from quartermaster.engine.election import LEADER_LEASE
-    from quartermaster.orchestration.marking import READY
     from quartermaster.orchestration.registration import Registration, described
+    from quartermaster.planning.health import READY
     from quartermaster.resources.orchestration import Host as HostObject
     from quartermaster.support.errors import NotFoundError
 
@@ -190,11 +193,16 @@ async def offer_volumes(url: str, directory: Path, settings: HostSettings) -> No
         await store.close()
 
 
-async def bring_down() -> None:
+async def bring_down(*, force: bool) -> None:
     directory = state_directory()
     if read_settings(directory) is None:
         raise UsageError("cannot stop what was not started: this host was never brought up", hint="`qm up` does that")
     machine = this_host(directory)
+    access = read_access(directory)
+    if access is not None and not force:
+        from quartermaster.cli.stopping import refuse_if_needed
+
+        await refuse_if_needed(access, machine)
     for name in (AGENT_DAEMON, ETCD_DAEMON):
         if await machine.daemons.stop(name):
             click.echo(f"{name} stopped")

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from quartermaster.backends.etcd.tool import DAEMON as ETCD_DAEMON
 from quartermaster.cli.contexts import change, contexts_path, without_context
 from quartermaster.cli.hosting import (
     AGENT_DAEMON,
@@ -32,6 +33,7 @@ from quartermaster.orchestration.joining.access import ACCESS_FILE, StoreAccess,
 from quartermaster.orchestration.joining.certificates import HostCertificates
 from quartermaster.orchestration.joining.client import join
 from quartermaster.orchestration.joining.leaving import announce, forget, reasons_to_stay, what_is_left
+from quartermaster.orchestration.joining.remains import discard, remains
 from quartermaster.stores import Store, open_store
 from quartermaster.support.errors import ConflictError, DeadlineError, NotFoundError, UsageError
 
@@ -71,7 +73,7 @@ async def join_cluster(session: Session, token: str, offer: Offer, wanted: Wante
     click.echo(f"{settings.name} is up")
 
 
-async def leave_cluster(*, timeout_s: float, cancel: bool) -> None:
+async def leave_cluster(*, timeout_s: float, keep: bool, cancel: bool) -> None:
     directory = state_directory()
     access = read_access(directory)
     if access is None:
@@ -87,7 +89,7 @@ async def leave_cluster(*, timeout_s: float, cancel: bool) -> None:
             raise ConflictError(f"cannot take {access.host} out of its cluster:{listed}")
         await announce(store, access.host, access.namespace, leaving=True)
         await _until_free(store, access, timeout_s)
-        await _go(store, access, directory)
+        await _go(store, access, directory, keep=keep)
     finally:
         await store.close()
     click.echo(f"{access.host} has left")
@@ -109,9 +111,16 @@ async def _until_free(store: Store, access: StoreAccess, timeout_s: float) -> No
         ) from None
 
 
-async def _go(store: Store, access: StoreAccess, directory: Path) -> None:
+async def _go(store: Store, access: StoreAccess, directory: Path, *, keep: bool) -> None:
     """The agent first, or it would come back; the way into the store last, or nothing could be finished."""
-    await this_host(directory).daemons.stop(AGENT_DAEMON)
+    machine = this_host(directory)
+    for name in (AGENT_DAEMON, ETCD_DAEMON):
+        await machine.daemons.stop(name)
+    left = remains(directory)
+    if left:
+        tell(f"{len(left)} backups and data of former members of etcd {'stay' if keep else 'are removed'}")
+    for path in [] if keep else left:
+        discard(path)
     await forget(store, access.host, access.namespace)
     files = HostCertificates(directory)
     for name in files.installed():

@@ -13,6 +13,8 @@ import msgspec
 from quartermaster.cli.holding import with_marks
 from quartermaster.cli.progress import Status
 from quartermaster.cli.session import Session
+from quartermaster.planning.health import LOST, SILENT
+from quartermaster.planning.leaving import LEAVING
 from quartermaster.planning.outcomes import DRAINED, DRAINING, MAINTENANCE_STATE
 from quartermaster.resources import marks
 from quartermaster.resources.conditions import find_condition
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from quartermaster.stores import Store
 
 _LOOK_S = 0.2
-_LEAVING = "Leaving"
-_SILENT = ("Silent", "Lost")
+_SILENT = (SILENT, LOST)
 _NOBODY = "no operator has looked at it: is one running?"
 _UNDO = {"into maintenance": "maintenance {} --end", "back to work": "maintenance {}"}
 _AWAY = (DRAINING, DRAINED, MAINTENANCE_STATE)
@@ -163,7 +164,7 @@ async def _read(store: Store, namespace: str, name: str) -> StorageNode | None:
 
 
 def _refuse_where_held(name: str, node: StorageNode | None) -> None:
-    leaving = find_condition(node.status.conditions, _LEAVING) if node is not None else None
+    leaving = find_condition(node.status.conditions, LEAVING) if node is not None else None
     if leaving is not None and leaving.status == "False":
         raise RefusedError(f"cannot drain {name}: {leaving.message}")
 

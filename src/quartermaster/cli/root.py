@@ -39,6 +39,7 @@ COMMANDS: dict[str, str] = {
     "approve": "Approve steps that destroy something.",
     "node": "Take storage nodes out of service, or out of the cluster.",
     "volume": "List volumes, and mount them on this host.",
+    "connector": "Attach volumes of any storage system to this host.",
     "devices": "Show the disks of hosts, and why one cannot be used.",
     "doctor": "Look for what is wrong with this host.",
     "lab": "Run virtual hosts on this machine.",

@@ -30,7 +30,7 @@ class Session:
 
     def __init__(self, *, store_url: str, namespace: str, verbosity: int, silent: bool = False) -> None:
         self.given_store = store_url
-        self.given_namespace = namespace
+        self.given_namespace = namespace if silent else checked_namespace(namespace)
         self.verbosity = verbosity
         self.silent = silent  # while a shell completes, any word is in the way
         self._absent = False
@@ -38,7 +38,7 @@ class Session:
     def override(self, *, store_url: str | None, namespace: str | None, verbosity: int = 0) -> None:
         """`qm get -n NAME` means the same as `qm -n NAME get`."""
         self.given_store = store_url or self.given_store
-        self.given_namespace = namespace or self.given_namespace
+        self.given_namespace = checked_namespace(namespace or "") or self.given_namespace
         self.verbosity += verbosity
 
     @cached_property
@@ -92,6 +92,17 @@ class Session:
 
             log.configure(verbosity=self.verbosity)
         return loop.run(work()) if resident else asyncio.run(work())
+
+
+def checked_namespace(name: str) -> str:
+    """The name, if it is one that a namespace can have: else nothing is asked of a store."""
+    if name:
+        from quartermaster.resources.names import check_dns_label
+        from quartermaster.support.errors import UsageError
+
+        if wrong := check_dns_label(name):
+            raise UsageError(f'cannot use the namespace "{name}": its name {wrong}')
+    return name
 
 
 def _is_absent(url: str) -> bool:

@@ -31,9 +31,10 @@ async def put_back(session: Session, file: str, *, replace: bool) -> None:
     async with session.store() as store:
         session.name_store(store)
         namespace = session.namespace(store)
-        backup, copied = await restore(store, Path(file), namespace, replace_all=replace)
-    click.echo(f"restored the backup of {backup.header.time}: {_shown(copied)}")
-    click.echo("nothing acts on it yet: look, then say `qm resume`", err=True)
+        done = await restore(store, Path(file), namespace, replace_all=replace)
+    click.echo(f"restored the backup of {done.backup.header.time}: {_shown(done.copied)}")
+    said = ["qm resume" if one == namespace else f"qm resume -n {one}" for one in done.observed]
+    click.echo(f"nothing acts on it yet: look, then say {' and '.join(f'`{one}`' for one in said)}", err=True)
 
 
 async def copy_to(session: Session, url: str) -> None:

@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
+from msgspec.structs import replace
 
 from quartermaster.engine.cache import Cache
 from quartermaster.engine.metrics import LEADER, SILENT, Metrics
@@ -53,7 +54,7 @@ class Leadership:
     """One term: what may be done under it, and until when."""
 
     def __init__(self, fence: Fence, valid_until: float) -> None:
-        self.fence = fence
+        self.fence = replace(fence, check=self.check)
         self._valid_until = valid_until
         self._ended = False
 

@@ -27,6 +27,10 @@ from quartermaster.support.tasks import TaskGroup
 
 K = TypeVar("K", bound=Hashable)
 
+# For so long a worker goes on to the next key at once. On a store that never makes it wait it would go on until the
+# queue is empty, and watches, timers and leases would not have their turn.
+_TURN_S = 0.005
+
 _log = logger("engine.workers")
 
 
@@ -78,11 +82,16 @@ class Workers(Generic[K]):
                 limit.cancel()
 
     async def _worker(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         while (key := await self._queue.get()) is not None:
             try:
                 await self._handle(key)
             finally:
                 self._queue.done(key)
+            if loop.time() - began > _TURN_S:
+                await asyncio.sleep(0)
+                began = loop.time()
 
     async def _handle(self, key: K) -> None:
         try:

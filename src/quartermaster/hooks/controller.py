@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quartermaster.backends.cstor.hook import Hook
-from quartermaster.engine import Caches, Controller, Predicate, Reconciler, Scope, any_of, finalizers_changed
+from quartermaster.engine import Caches, Controller, Predicate, Reconciler, Scope, all_of, any_of, finalizers_changed
 from quartermaster.hooks.callers import Caller, InProcess
 from quartermaster.hooks.gathering import Gatherer, SharedInventory
 from quartermaster.hooks.reconciling import HookReconciler
@@ -94,7 +94,19 @@ def hook_controllers(
 def _predicate(hook: Hook) -> Predicate | None:
     if hook.matters is None:
         return None
-    return any_of(hook.matters, finalizers_changed, _deletion_began)
+    return any_of(hook.matters, all_of(finalizers_changed, _finalizers_matter(hook)), _deletion_began)
+
+
+def _finalizers_matter(hook: Hook) -> Predicate:
+    """Of what is being deleted, and where the hook's own is missing; that this controller added it is no news."""
+    own = finalizer_of(hook) if hook.finalize is not None else None
+
+    def matters(_: Object | None, new: Object | None) -> bool:
+        if new is None or new.metadata.deletion_timestamp is not None:
+            return True
+        return own is not None and own not in new.metadata.finalizers
+
+    return matters
 
 
 def _deletion_began(old: Object | None, new: Object | None) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.cstor.hook import Access, Hook, SyncResponse
+from quartermaster.hooks.fulfilled import Fulfilled
 from quartermaster.hooks.merging import (
     OWNER_ANNOTATION,
     last_applied,
@@ -83,6 +84,11 @@ def accesses_of(hook: Hook) -> Accesses:
     return found
 
 
+def finalizers_of(hook: Hook) -> dict[type[Object], str]:
+    """With what the hook's rules hold its own objects, by kind."""
+    return {rule.kind: rule.finalizer for rule in hook.attachments if rule.finalizer}
+
+
 def decide(
     hook: Hook,
     watch: Object,
@@ -91,8 +97,14 @@ def decide(
     *,
     finalizers: Mapping[type[Object], tuple[str, ...]],
     may_create: bool = True,
+    fulfilled: Fulfilled | None = None,
 ) -> Writes:
-    """`finalizers` are those with which objects of a kind are born, so that nobody has to add them afterwards."""
+    """`finalizers` are those with which objects of a kind are born, so that nobody has to add them afterwards.
+
+    `fulfilled` is what earlier calls found out; without it the decision is the same.
+    """
+    known = fulfilled if fulfilled is not None else Fulfilled()
+    holds = finalizers_of(hook)
     access = accesses_of(hook)
     uid = watch.metadata.uid
     wanted = {
@@ -103,23 +115,25 @@ def decide(
     }
     creates, updates, foreign = [], [], []
     for (cls, key), given in wanted.items():
-        # Through the type: what is equal to a default is not written, neither there nor here.
-        document = wanted_document(to_document(from_document(cls, given)), uid)
         before = observed.find(cls, key)
         if before is None:
             if may_create:
-                creates.append(Create(cls, key, _born(marked(document, uid, own=True), finalizers.get(cls, ()))))
+                document = _as_typed(cls, given, uid)
+                born_with = (*finalizers.get(cls, ()), *filter(None, (holds.get(cls),)))
+                creates.append(Create(cls, key, _born(marked(document, uid, own=True), born_with)))
         elif before.metadata.annotations.get(OWNER_ANNOTATION) != uid:
             foreign.append(taken(watch, before))
-        elif before.metadata.deletion_timestamp is None:
+        elif before.metadata.deletion_timestamp is None and not known.has(before, given, uid, own=True):
             there = to_document(before)
-            document = without_others_finalizers(document, there, uid)
-            after = merged(cls, there, document, uid, own=True)
-            if after is not None:
+            document = without_others_finalizers(_as_typed(cls, given, uid), there, uid)
+            after = _held(there, merged(cls, there, document, uid, own=True), holds.get(cls, ""))
+            if after is None:
+                known.note(before, given, uid, own=True)
+            else:
                 updates.append(Update(before, from_document(cls, after)))
-    deletes, released = _unwanted(observed.own, set(wanted), uid)
+    deletes, released = _unwanted(observed.own, set(wanted), uid, holds)
     return Writes(
-        patches=tuple(_patches(hook, access, watch, response.explicit_updates, observed.find)),
+        patches=tuple(_patches(hook, access, watch, response.explicit_updates, observed.find, known=known)),
         creates=tuple(creates),
         updates=(*updates, *released),
         deletes=(*deletes, *_explicit_deletes(hook, access, watch, response.explicit_deletes, observed.find)),
@@ -140,9 +154,15 @@ def taken(watch: Object, there: Object) -> AlreadyExistsError:
 
 
 def _unwanted(
-    own: Mapping[type[Object], Iterable[Object]], wanted: set[tuple[type[Object], Key]], uid: str
+    own: Mapping[type[Object], Iterable[Object]],
+    wanted: set[tuple[type[Object], Key]],
+    uid: str,
+    holds: Mapping[type[Object], str],
 ) -> tuple[list[Delete], list[Update]]:
-    """Deletes, and the finalizers that the answer once stated and which now hold up what is being deleted."""
+    """Deletes, and the finalizers that the answer once stated and which now hold up what is being deleted.
+
+    The one that the rule of the kind names is the last to go: then whoever else had one is through.
+    """
     deletes, released = [], []
     for cls, objects in own.items():
         for obj in objects:
@@ -150,23 +170,35 @@ def _unwanted(
                 continue
             if obj.metadata.deletion_timestamp is None:
                 deletes.append(Delete(obj))
-            elif stated := stated_finalizers(last_applied(to_document(obj), uid)):
+            else:
+                stated = stated_finalizers(last_applied(to_document(obj), uid))
                 kept = tuple(name for name in obj.metadata.finalizers if name not in stated)
+                if kept == (holds.get(cls),):
+                    kept = ()
                 if kept != obj.metadata.finalizers:
                     metadata = msgspec.structs.replace(obj.metadata, finalizers=kept)
                     released.append(Update(obj, msgspec.structs.replace(obj, metadata=metadata)))
     return deletes, released
 
 
-def _patches(hook: Hook, access: Accesses, watch: Object, given: Iterable[Document], find: Finder) -> Iterable[Patch]:
+def _as_typed(cls: type[Object], given: Document, uid: str) -> Document:
+    """What is equal to a default is not written, neither there nor here."""
+    return wanted_document(to_document(from_document(cls, given)), uid)
+
+
+def _patches(
+    hook: Hook, access: Accesses, watch: Object, given: Iterable[Document], find: Finder, *, known: Fulfilled
+) -> Iterable[Patch]:
     uid = watch.metadata.uid
     for part in given:
-        cls, key, document = _placed(hook, access, watch, part, ("update", "own"))
+        cls, key, placed = _placed(hook, access, watch, part, ("update", "own"))
         before = find(cls, key)
-        if before is None:
+        if before is None or known.has(before, placed, uid, own=False):
             continue  # an apply would make it, and it is not ours to make
-        document = wanted_document(document, uid)
-        if merged(cls, to_document(before), document, uid, own=False) is not None:
+        document = wanted_document(placed, uid)
+        if merged(cls, to_document(before), document, uid, own=False) is None:
+            known.note(before, placed, uid, own=False)
+        else:
             version = {"uid": before.metadata.uid, "resourceVersion": before.metadata.resource_version}
             sent = marked(document, uid, own=False)
             yield Patch(before, {**sent, "metadata": {**sent["metadata"], **version}})
@@ -214,6 +246,14 @@ def _born(document: Document, finalizers: tuple[str, ...]) -> Document:
     stated = document["metadata"].get("finalizers", [])
     added = [*stated, *(name for name in finalizers if name not in stated)]
     return {**document, "metadata": {**document["metadata"], "finalizers": added}}
+
+
+def _held(there: Document, after: Document | None, finalizer: str) -> Document | None:
+    """The object as it should be, with the finalizer that all of its kind have, also what was made before that."""
+    document = there if after is None else after
+    if not finalizer or finalizer in document["metadata"].get("finalizers", ()):
+        return after
+    return _born(document, (finalizer,))
 
 
 def _named(obj: Object) -> str:

@@ -20,8 +20,10 @@ from quartermaster.hooks.callers import Caller
 from quartermaster.hooks.confirming import Confirming, Picture, takes_away
 from quartermaster.hooks.deciding import Writes, decide
 from quartermaster.hooks.expectations import Expectations
+from quartermaster.hooks.fulfilled import Fulfilled
 from quartermaster.hooks.gathering import Gatherer
 from quartermaster.hooks.watched import (
+    differ_in_words,
     finalizer_of,
     is_collected,
     with_finalizer,
@@ -47,6 +49,8 @@ WRITE_FAILED = "WriteFailed"
 _REMEMBERED_EVENTS = 16_384
 # The store shows more than the cache: by then the news has come, and if not, so much later is soon enough.
 _CACHE_LATE_S = 1.0
+# A status of which only the messages change is not written sooner: with many parts they change with each.
+WORDS_DELAY_S = 1.0
 
 
 class HookReconciler:
@@ -68,7 +72,9 @@ class HookReconciler:
         self._expectations = Expectations()
         self._applier = Applier(hook, scope, gatherer, self._expectations)
         self._confirming = Confirming(hook, scope.store, gatherer)
+        self._fulfilled = Fulfilled()
         self._told: OrderedDict[tuple[str, str, str], str] = OrderedDict()
+        self._unsaid_since: dict[Request, float] = {}  # of which messages that have changed are not written yet
         self._duration = scope.metrics.histogram(HOOK_DURATION, hook.name)
         self._calls = {outcome: scope.metrics.counter(HOOK_CALLS, hook.name, outcome) for outcome in ("ok", "error")}
 
@@ -76,6 +82,7 @@ class HookReconciler:
         await self._expectations.settle(request)
         watch: Object | None = self._gatherer.watches.get(request)
         if watch is None:
+            self._unsaid_since.pop(request, None)
             return DONE
         finalizer = finalizer_of(self._hook)
         finalizing = watch.metadata.deletion_timestamp is not None
@@ -98,11 +105,11 @@ class HookReconciler:
         for event in response.events:
             self._tell(seen.watch, event)
         try:
-            await self._make_true(seen.watch, response, writes, finalizing=finalizing)
+            words_after_s = await self._make_true(seen.watch, response, writes, finalizing=finalizing)
         except QuartermasterError as error:
             self._tell_failure(seen.watch, error)
             raise
-        return Result(requeue_after_s=response.resync_after_s)
+        return Result(requeue_after_s=_sooner(words_after_s, response.resync_after_s))
 
     async def _look_again(self, seen: Picture) -> Picture | None:
         try:
@@ -121,6 +128,7 @@ class HookReconciler:
             self._gatherer.observed(seen.watch, seen.attachments),
             finalizers=self._finalizers,
             may_create=not is_collected(seen.watch),
+            fulfilled=self._fulfilled,
         )
 
     async def _call(self, seen: Picture, *, finalizing: bool) -> SyncResponse:
@@ -144,15 +152,31 @@ class HookReconciler:
         self._duration.observe(asyncio.get_running_loop().time() - started)
         return response
 
-    async def _make_true(self, watch: Object, response: SyncResponse, writes: Writes, *, finalizing: bool) -> None:
+    async def _make_true(self, watch: Object, response: SyncResponse, writes: Writes, *, finalizing: bool) -> float:
+        """In how many seconds there are words to write that were not worth a write yet; 0: none."""
         watch = await self._applier.write_watch(watch, with_texts(watch, response.labels, response.annotations))
         await self._applier.apply(watch, writes)
         released = finalizing and response.finalized
         finalizer = finalizer_of(self._hook)
         if not released or watch.metadata.finalizers != (finalizer,):  # else nobody can read it afterwards
-            watch = await self._applier.write_watch(watch, with_status(watch, response.status), status=True)
+            after = with_status(watch, response.status)
+            if (wait_s := self._words_wait_s(watch, after)) > 0:
+                return wait_s
+            watch = await self._applier.write_watch(watch, after, status=True)
         if released:
             await self._applier.write_watch(watch, without_finalizer(watch, finalizer))
+        return 0.0
+
+    def _words_wait_s(self, before: Object, after: Object) -> float:
+        """How much longer a status of which only the messages change can wait for a better reason to be written."""
+        if after is before or not differ_in_words(before, after):
+            self._unsaid_since.pop(before.key, None)
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        wait_s = self._unsaid_since.setdefault(before.key, now) + WORDS_DELAY_S - now
+        if wait_s <= 0:
+            del self._unsaid_since[before.key]
+        return wait_s
 
     def _tell_failure(self, watch: Object, error: QuartermasterError) -> None:
         """What a person has to know; what the next try settles by itself is not worth an Event."""
@@ -171,3 +195,8 @@ class HookReconciler:
         if len(self._told) > _REMEMBERED_EVENTS:
             self._told.popitem(last=False)
         self._events.record(watch, event.reason, event.message, type=event.type)
+
+
+def _sooner(one_s: float, other_s: float) -> float:
+    """Of two delays, of which 0 is none."""
+    return min(filter(None, (one_s, other_s)), default=0.0)

@@ -53,6 +53,17 @@ def with_status(watch: T, status: Document | None) -> T:
     return watch if changed == watch else changed
 
 
+def differ_in_words(before: Object, after: Object) -> bool:
+    """Whether the two statuses say the same in all but their messages, such as how many of several parts are ready."""
+    return _without_words(before) == _without_words(after)
+
+
+def _without_words(obj: Object) -> Document:
+    status: Document = {**to_document(obj).get("status", {}), "message": None}
+    conditions = status.get("conditions", ())
+    return {**status, "conditions": [{**condition, "message": None} for condition in conditions]}
+
+
 def _laid_over(texts: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
     merged = {**texts, **changes}
     return {name: text for name, text in merged.items() if text is not None}

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -133,7 +132,7 @@ class HostCommands:
         argv = [*self._prefix, *command.argv]
         programs = {0: argv[0], len(self._prefix): command.argv[0]}
         for place, name in programs.items():
-            found = shutil.which(name, path=self._search_path)
+            found = _executable(name, self._search_path)
             if found is None:
                 raise ToolMissingError(f"cannot {command.verb}: {name} is not installed", hint=hint_for(name))
             argv[place] = found
@@ -141,6 +140,16 @@ class HostCommands:
 
     def _environment(self, own: Mapping[str, str]) -> dict[str, str]:
         return {"PATH": self._search_path, "LC_ALL": "C", "HOME": os.environ.get("HOME", "/"), **own}
+
+
+def _executable(name: str, search_path: str) -> str | None:
+    """As shutil.which, whose module brings three compression libraries into every program that runs a command."""
+    directories = [""] if "/" in name else search_path.split(os.pathsep)
+    for directory in directories:
+        path = os.path.join(directory, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 def inside(pid: int) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from quartermaster.host.commands import Command, Commands
+from quartermaster.host.files import sync_directory, write_whole
 from quartermaster.support.errors import HostError
 
 _REMOVING_TIMEOUT_S = 600.0
@@ -39,6 +40,18 @@ class Directories(Protocol):
 
     async def space(self, path: str) -> Space: ...
 
+    async def entries(self, path: str) -> tuple[str, ...]:
+        """The names in it, in order; none where it is missing. HostError where it cannot be read."""
+        ...
+
+    async def read(self, path: str) -> bytes | None:
+        """A small file; None where it is missing. HostError where it cannot be read."""
+        ...
+
+    async def write(self, path: str, data: bytes) -> bool:
+        """A small file, whole or not at all."""
+        ...
+
 
 class HostDirectories:
     def __init__(self, commands: Commands) -> None:
@@ -54,6 +67,7 @@ class HostDirectories:
         except OSError as error:
             raise HostError(f"cannot make the directory {path}: {error.strerror}") from error
         os.chmod(path, mode)  # past the umask
+        sync_directory(Path(path).parent)  # who is told that it is there finds it after a power cut too
         return True
 
     async def remove(self, path: str) -> bool:
@@ -80,6 +94,35 @@ class HostDirectories:
             raise HostError(
                 f"cannot measure {path}: {error.strerror}", hint="make the directory, or mount what belongs there"
             ) from error
+
+    async def entries(self, path: str) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(path)))
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise HostError(f"cannot list {path}: {error.strerror}") from error
+
+    async def read(self, path: str) -> bytes | None:
+        try:
+            return _content(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise HostError(f"cannot read {path}: {error.strerror}") from error
+
+    async def write(self, path: str, data: bytes) -> bool:
+        if await self.read(path) == data:
+            return False
+        try:
+            write_whole(Path(path), data, mode=0o644)
+        except OSError as error:
+            raise HostError(f"cannot write {path}: {error.strerror}") from error
+        return True
+
+
+def _content(path: str) -> bytes:
+    return Path(path).read_bytes()
 
 
 def _is_directory(path: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -65,7 +65,7 @@ class HostEvents:
             if netlink is not None:
                 loop.add_reader(netlink.fileno(), self._on_netlink, netlink, pending)
             if inotify is not None:
-                loop.add_reader(inotify.fd, lambda: pending.add(*inotify.read()))
+                loop.add_reader(inotify.fd, lambda: pending.add(*_devices(inotify.read(), directories)))
             yield pending
         finally:
             if netlink is not None:
@@ -162,6 +162,11 @@ def _open_netlink() -> socket.socket | None:
             found.close()
         return None
     return found
+
+
+def _devices(names: Iterable[str], directories: Sequence[Path]) -> list[str]:
+    """Without character devices: whoever looks at a disk writes to /dev/null, and would be told to look again."""
+    return [name for name in names if not name or not any((base / name).is_char_device() for base in directories)]
 
 
 def _open_inotify(directories: Sequence[Path]) -> Inotify | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
 from collections.abc import Iterator
@@ -19,6 +18,9 @@ class Inotify:
     """OSError from the constructor and from `watch` where the kernel refuses."""
 
     def __init__(self) -> None:
+        import ctypes
+
+        self._errno = ctypes.get_errno
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.fd = self._call("inotify_init1", _NONBLOCKING)
 
@@ -44,6 +46,6 @@ class Inotify:
     def _call(self, function: str, *arguments: int | bytes) -> int:
         answer = int(getattr(self._libc, function)(*arguments))
         if answer < 0:
-            number = ctypes.get_errno()
+            number = self._errno()
             raise OSError(number, os.strerror(number))
         return answer

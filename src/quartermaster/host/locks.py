@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import hashlib
 import os
 import re
 from collections.abc import AsyncIterator
@@ -53,6 +52,8 @@ def lock_name(resource: str) -> str:
     plain = _PLAIN.sub("_", resource)
     if plain == resource and len(plain) <= _LONGEST:
         return f"{plain}.lock"
+    import hashlib
+
     return f"{plain[:_LONGEST]}-{hashlib.sha256(resource.encode()).hexdigest()[:12]}.lock"
 
 

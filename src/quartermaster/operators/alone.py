@@ -6,8 +6,8 @@ from pathlib import Path
 
 from quartermaster.backends.registry import installed_backends
 from quartermaster.operators.settings import HostSettings
-from quartermaster.orchestration.registration import HOSTNAME_LABEL
 from quartermaster.resources.kind import kind_of
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.storage import StorageCluster, StorageClusterSpec, StorageNode, StorageNodeSpec
 from quartermaster.stores.base import Store

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from quartermaster.backends.base import Backend
 from quartermaster.backends.registry import installed_backends
 from quartermaster.engine import Collector, Election, Expiry, Listen, Metrics, Runtime, Service
 from quartermaster.engine.election import LEADER_LEASE, LEASE_S, RETRY_S
+from quartermaster.operators.acting import WhenActing
 from quartermaster.operators.cluster import READS, ClusterManager
 from quartermaster.operators.ledger import Ledger
 from quartermaster.operators.views import ClusterViews
@@ -20,6 +22,9 @@ from quartermaster.provisioning import claims_controller
 from quartermaster.resources.storage import DEFAULT_CLUSTER
 from quartermaster.stores.base import Store
 
+if TYPE_CHECKING:
+    from quartermaster.backends.etcd.membership import EtcdSettings
+
 
 def operator_runtime(
     store: Store,
@@ -29,6 +34,7 @@ def operator_runtime(
     backends: Sequence[Backend] | None = None,
     timings: Timings = Timings(),  # noqa: B008 - frozen
     access: StoreAccess | None = None,
+    etcd: EtcdSettings | None = None,
     managers: Sequence[BuildManager] = (),
     identity: str = "",
     lease_s: int = LEASE_S,
@@ -40,7 +46,8 @@ def operator_runtime(
     """A candidate for the lead of a namespace; made inside a running loop.
 
     `types` narrows it to some storage systems, whose default clusters are then shown from the start. With `access`,
-    that of an etcd of our own, it also keeps that etcd and lets hosts join. `managers` come before all others.
+    that of an etcd of our own, it also keeps that etcd (by the times of `etcd`) and lets hosts join. `managers` come
+    before all others.
     """
     used = metrics or Metrics()
     served = tuple(backends) if backends is not None else installed_backends(types)
@@ -70,24 +77,26 @@ def operator_runtime(
         metrics=used,
         signals=signals,
     )
-    first, services = standalone_parts(access)
+    first, services = standalone_parts(access, etcd)
     runtime.add(Orchestrator([*first, *managers, clusters], timings, namespace=namespace, reads=READS))
     for service in services:
         runtime.add(service)
     for service in claims_controller(namespace, served, views, bind=store.fences):
         runtime.add(service)
-    runtime.add(Collector())
+    runtime.add(WhenActing(Collector(), namespace))
     runtime.add(Expiry())
     return runtime
 
 
-def standalone_parts(access: StoreAccess | None) -> tuple[Sequence[BuildManager], Sequence[Service]]:
+def standalone_parts(
+    access: StoreAccess | None, etcd: EtcdSettings | None = None
+) -> tuple[Sequence[BuildManager], Sequence[Service]]:
     """What an etcd of our own adds: its managers, and the endpoint at which hosts join."""
     if access is None:
         return (), ()
     from quartermaster.orchestration.joining.roles import Standalone
 
-    parts = Standalone(access)
+    parts = Standalone(access, etcd)
     return parts.managers(), parts.services()
 
 

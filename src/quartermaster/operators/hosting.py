@@ -13,6 +13,7 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 from quartermaster.backends.registry import installed_agents
+from quartermaster.engine.metrics import SILENT, Metrics
 from quartermaster.engine.runtime import Listen, Runtime
 from quartermaster.engine.waiting import first_of
 from quartermaster.host import Host
@@ -21,11 +22,18 @@ from quartermaster.orchestration.agent import AgentRuntime
 from quartermaster.orchestration.joining.access import StoreAccess, read_access
 from quartermaster.stores import open_store
 from quartermaster.stores.base import Store
-from quartermaster.support.errors import UsageError
+from quartermaster.support.backoff import Backoff
+from quartermaster.support.errors import QuartermasterError, UsageError
+from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
 
 _LOOK_S = 1.0
 _END_S = 8.0
+_AGAIN = Backoff(first_s=1.0, limit_s=30.0)
+
+_log = logger("operators.hosting")
+
+BuildOperator = Callable[[Store, StoreAccess | None], Runtime]
 
 
 class HostProcess:
@@ -40,13 +48,18 @@ class HostProcess:
         device_directories: Sequence[Path] = (),
         listen: Listen | None = None,
         signals: bool = False,
+        operator: BuildOperator | None = None,
     ) -> None:
+        """`operator` makes what stands for the lead, where it is not to be the usual one."""
         self._directory = directory
         self._settings = settings
         self._machine = machine
         self._device_directories = tuple(device_directories)
         self._listen = listen
+        # What nobody can ask for is not counted: the instruments are a good part of what an idle agent holds.
+        self._metrics = Metrics() if listen is not None else SILENT
         self._signals = signals
+        self._operator = operator or self._usual_operator
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -85,13 +98,26 @@ class HostProcess:
             group.cancel()
 
     async def _stand(self) -> None:
-        """Stand for the lead while this host may."""
+        """Stand for the lead while this host may. Whatever goes wrong with leading, the agent and the member go on."""
+        failures = 0
         while not self._stopping.is_set():
-            access = read_access(self._directory)
-            if access is not None and access.leader_url:
-                async with aclosing(_Opened(await open_store(access.leader_url))) as opened:
-                    await self._lead_while_allowed(self._operator(opened.store, access))
-            await first_of(self._stopping, timeout_s=_LOOK_S)
+            pause_s = _LOOK_S
+            try:
+                access = read_access(self._directory)
+                if access is not None and access.leader_url:
+                    async with aclosing(_Opened(await open_store(access.leader_url))) as opened:
+                        await self._lead_while_allowed(self._operator(opened.store, access))
+                failures = 0
+            except Exception as error:
+                pause_s, failures = _AGAIN.delay_s(failures), failures + 1
+                known = isinstance(error, QuartermasterError | OSError)
+                _log.warning(
+                    "this host cannot stand for the lead",
+                    error=f"{type(error).__name__}: {error}",
+                    again_in_s=round(pause_s, 1),
+                    exc_info=None if known else error,
+                )
+            await first_of(self._stopping, timeout_s=pause_s)
 
     async def _lead_while_allowed(self, runtime: Runtime) -> None:
         async with TaskGroup() as group:
@@ -133,15 +159,20 @@ class HostProcess:
             wishes=settings.wishes,
             timings=settings.timings,
             device_directories=self._device_directories,
+            metrics=self._metrics,
             listen=self._listen,
         )
 
-    def _operator(self, store: Store, access: StoreAccess | None) -> Runtime:
+    def _usual_operator(self, store: Store, access: StoreAccess | None) -> Runtime:
         # Most hosts never lead, and need not hold what leaders do.
         from quartermaster.operators.assembly import operator_runtime
 
         return operator_runtime(
-            store, namespace=self._settings.namespace, timings=self._settings.timings, access=access
+            store,
+            namespace=self._settings.namespace,
+            timings=self._settings.timings,
+            access=access,
+            metrics=self._metrics,
         )
 
 

@@ -16,10 +16,9 @@ from quartermaster.backends.base import Backend
 from quartermaster.engine.ownership import list_all
 from quartermaster.operators.cluster import agents_of, sharing_of
 from quartermaster.operators.memory import read_memory
-from quartermaster.orchestration.marking import LOST, SILENT_STATE
 from quartermaster.planning.cluster import ClusterKey, ClusterPlan, ClusterView, VolumeView
 from quartermaster.planning.gathering import Snapshot, clusters_of, views_of
-from quartermaster.planning.health import HostState
+from quartermaster.planning.health import LOST, SILENT, HostState
 from quartermaster.planning.readiness import Standing, standing_of
 from quartermaster.planning.steps import Work, work_of
 from quartermaster.provisioning.taken import handed_out_of
@@ -57,7 +56,7 @@ class WrittenHealth:
         move_data_after_s: float | None = None,  # noqa: ARG002
     ) -> HostState:
         state = self._states.get(host, "")
-        return HostState(healthy=state not in (SILENT_STATE, LOST), lost=state == LOST)
+        return HostState(healthy=state not in (SILENT, LOST), lost=state == LOST)
 
 
 async def look(

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from quartermaster.planning.capacity import capacity_of, total_of
 from quartermaster.planning.choosing import AVAILABLE, MISSING, REJECTED
 from quartermaster.planning.cluster import ChosenDevice, ClusterPlan, ClusterView, NodeOutcome, NodeView, Verdict
+from quartermaster.planning.leaving import LEAVING
 from quartermaster.planning.outcomes import READY
 from quartermaster.planning.readiness import Standing, ready_nodes
-from quartermaster.planning.steps import Work, sentences
+from quartermaster.planning.steps import APPROVAL_NEEDED, Work, sentences
 from quartermaster.resources.conditions import remove_condition, set_condition
 from quartermaster.resources.devices import Device
 from quartermaster.resources.model import Condition
@@ -37,10 +38,7 @@ from quartermaster.support import clock
 ONLINE_CONDITION = "Online"
 DEGRADED = "Degraded"
 PAUSED = "Paused"
-APPROVAL_NEEDED = "ApprovalNeeded"
 ACCEPTED = "Accepted"
-READY_CONDITION = "Ready"
-LEAVING = "Leaving"
 
 NODES_SHOWN = 100
 DEVICES_SHOWN = 16  # of one node in a StorageStatus
@@ -99,7 +97,7 @@ def node_status(old: StorageNodeStatus, node: NodeView, outcome: NodeOutcome, cl
     wrong = node.wrong or next(iter(node.complaints), None)
     conditions = with_condition(old.conditions, ACCEPTED, _accepted(wrong), generation)
     ready = Verdict(outcome.state == READY, outcome.state, _short(outcome.message))
-    conditions = with_condition(conditions, READY_CONDITION, ready, generation)
+    conditions = with_condition(conditions, READY, ready, generation)
     conditions = _with_leaving(conditions, node, outcome)
     return replace(
         old,

@@ -23,6 +23,7 @@ from quartermaster.planning.steps import Work, work_of
 from quartermaster.resources import marks
 from quartermaster.resources.kubernetes.volumes import StorageClass
 from quartermaster.resources.model import Key
+from quartermaster.resources.orchestration import Assignment
 from quartermaster.resources.storage import StorageNode, StorageStatus, cluster_of
 from quartermaster.support.errors import ConflictError, FencedError, QuartermasterError
 
@@ -68,7 +69,7 @@ class Settling:
         if hold is None:
             await self._let_go(view, plan, work)
         settings = replace(view.settings, paused=hold is not None)
-        return replace(view, online=standing.online, settings=settings)
+        return replace(view, online=standing.online, settings=settings, memory=dict(plan.memory))
 
     async def _act(self, view: ClusterView, plan: ClusterPlan, work: Work) -> None:
         await self._memories.save(view.key, plan.memory)
@@ -141,9 +142,16 @@ class Settling:
             if node.host in waiting or home_of(node.node) != view.key.name:
                 continue
             if node.node.metadata.deletion_timestamp is not None:
-                await self._release_node(node.node)
+                if await self._all_is_known(node.host or node.node.status.host):
+                    await self._release_node(node.node)
             elif cluster_of(node.node) != view.key.name:
                 await self.telling.change_node(node.node, _moved, status=True)
+
+    async def _all_is_known(self, host: str) -> bool:
+        """Asked of the store: the cache of a new leader may be behind, and would show nothing on a host that serves."""
+        found = await self._store.list(Assignment, self._namespace, fields=f"spec.host={host}") if host else None
+        specs = [assignment.spec for assignment in found.items] if found is not None else []
+        return all(self._assigning.get(spec.host, spec.agent, spec.instance) is not None for spec in specs)
 
     async def _release_node(self, node: StorageNode) -> None:
         if marks.NODE_FINALIZER not in node.metadata.finalizers:

@@ -12,7 +12,6 @@ from quartermaster.engine.controller import Scope
 from quartermaster.operators.parallel import in_parallel
 from quartermaster.operators.reporting import (
     ACCEPTED,
-    APPROVAL_NEEDED,
     Hold,
     cluster_spec,
     cluster_status,
@@ -24,7 +23,7 @@ from quartermaster.planning.gathering import cluster_key, settings_clusters
 from quartermaster.planning.matching import home_of
 from quartermaster.planning.outcomes import FAILED, READY
 from quartermaster.planning.readiness import Standing
-from quartermaster.planning.steps import Work
+from quartermaster.planning.steps import APPROVAL_NEEDED, Work
 from quartermaster.resources import marks
 from quartermaster.resources.conditions import is_true
 from quartermaster.resources.model import Key, ObjectMeta
@@ -37,7 +36,6 @@ T = TypeVar("T")
 # Reasons of Events; those of a node are its states.
 BECAME_ONLINE = "Online"
 BECAME_OFFLINE = "Offline"
-APPROVAL = "ApprovalNeeded"
 
 
 class Telling:
@@ -112,7 +110,7 @@ class Telling:
             else:
                 self._events.record(current, BECAME_OFFLINE, text, type="Warning")
         if work.waiting and not waited:
-            self._events.record(current, APPROVAL, "steps that destroy something wait: `qm approve` shows them")
+            self._events.record(current, APPROVAL_NEEDED, "steps that destroy something wait: `qm approve` shows them")
 
     async def _create(self, key: ClusterKey) -> StorageStatus:
         labels = {marks.TYPE_LABEL: key.type, marks.CLUSTER_LABEL: key.name, marks.MANAGED_BY_LABEL: marks.MANAGED_BY}

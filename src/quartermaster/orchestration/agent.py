@@ -100,8 +100,7 @@ class AgentRuntime:
         self.runtime.stop()
 
     def _dead(self, daemon: str) -> None:
-        """The agent whose daemon it is, by its name; where none is, all of them look."""
-        self.assignments.verify(next((name for name in self._agents if daemon.startswith(name)), ""))
+        self.assignments.verify(keeper_of(daemon, tuple(self._agents.values())))
 
     def _context(
         self, store: Store, agent: ServiceAgent, assignment: Assignment | None, report: Callable[[str], Any]
@@ -115,6 +114,18 @@ class AgentRuntime:
             assignment=assignment,
             report=report,
         )
+
+
+def keeper_of(daemon: str, agents: Sequence[ServiceAgent]) -> str:
+    """The name of the agent whose daemon it is: of one that says so, else of the one after which the daemon is named,
+    as `<agent>` or `<agent>-…`; "" where nobody knows it.
+    """
+    for agent in agents:
+        keeps = getattr(agent, "keeps", None)
+        if keeps is not None and keeps(daemon):
+            return agent.name
+    named = [agent.name for agent in agents if daemon == agent.name or daemon.startswith(f"{agent.name}-")]
+    return max(named, key=len, default="")
 
 
 class _Initializing:

@@ -14,11 +14,13 @@ from quartermaster.engine.controller import Scope
 from quartermaster.engine.waiting import first_of
 from quartermaster.orchestration.restoring import back_up
 from quartermaster.stores import open_store
+from quartermaster.stores.objects.copying import unfinished
 from quartermaster.support import clock
 from quartermaster.support.errors import QuartermasterError
 from quartermaster.support.log import logger
 
 _PATTERN = "store-*.qmb"
+_CUT_OFF = unfinished(Path(_PATTERN)).name
 _log = logger("orchestration.backups")
 
 
@@ -54,6 +56,8 @@ class Backups:
         path = self._directory / f"store-{clock.timestamp().replace(':', '')}.qmb"
         try:
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for cut_off in self._directory.glob(_CUT_OFF):  # by the end of an earlier process
+                cut_off.unlink()
             store = await open_store(self._url)
             try:
                 made = await back_up(store, path)

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from quartermaster import host as machines
 from quartermaster.backends.base import ServiceAgent
 from quartermaster.engine.cache import Cache, Caches
@@ -146,12 +144,3 @@ def plain_facts(facts: machines.Facts) -> dict[str, str]:
         "systemd": str(facts.systemd).lower(),
     }
     return {name: value for name, value in shown.items() if value}
-
-
-def still_facts(facts: machines.Facts) -> GatherFacts:
-    """Facts that do not change: for tests and simulations."""
-
-    async def gather() -> machines.Facts:
-        return msgspec.structs.replace(facts)
-
-    return gather

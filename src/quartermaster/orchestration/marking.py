@@ -13,12 +13,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from quartermaster.backends.assigning import is_gone
+from quartermaster.engine import metrics
 from quartermaster.engine.cache import Cache
-from quartermaster.engine.metrics import SILENT
 from quartermaster.engine.queue import WorkQueue
 from quartermaster.engine.workers import DONE, Result, Workers
 from quartermaster.orchestration.health import Heartbeats
-from quartermaster.planning.health import HostState
+from quartermaster.planning.health import LOST, READY, SILENT, HostState
 from quartermaster.resources.conditions import set_condition
 from quartermaster.resources.model import Key
 from quartermaster.resources.orchestration import Assignment, Host, HostStatus
@@ -26,9 +26,6 @@ from quartermaster.stores.base import Store
 from quartermaster.stores.modify import modify
 from quartermaster.support.errors import ConflictError, NotFoundError
 
-READY = "Ready"
-SILENT_STATE = "Silent"
-LOST = "Lost"
 # An absence that nobody has taken note of for so long is nobody's.
 LEFT_OVER_AFTER_S = 60.0
 
@@ -64,7 +61,7 @@ class Marking:
         self._queue.add_after(_Item("assignment", name), LEFT_OVER_AFTER_S)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        workers = Workers("marking", self._queue, self._settle, count=4, timeout_s=30.0, metrics=SILENT)
+        workers = Workers("marking", self._queue, self._settle, count=4, timeout_s=30.0, metrics=metrics.SILENT)
         await workers.run(stopping, drain_s=1.0)
 
     async def _settle(self, item: _Item) -> Result:
@@ -112,6 +109,6 @@ def marked(status: HostStatus, state: HostState) -> HostStatus:
     elif state.lost:
         word, reason, message = LOST, "NoHeartbeat", "its agent has been silent for so long that its data may move"
     else:
-        word, reason, message = SILENT_STATE, "NoHeartbeat", "its agent does not report"
+        word, reason, message = SILENT, "NoHeartbeat", "its agent does not report"
     conditions = set_condition(status.conditions, type=READY, status=state.healthy, reason=reason, message=message)
     return replace(status, conditions=conditions, state=word)

@@ -12,13 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster import __version__
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Host, HostSpec, Inventory, Wishes
 from quartermaster.stores.base import Store
 from quartermaster.stores.modify import modify
 from quartermaster.support.errors import AlreadyExistsError, NotFoundError
-
-HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
 class Registration(msgspec.Struct, frozen=True):

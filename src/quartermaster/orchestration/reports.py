@@ -7,6 +7,7 @@ that differs is told.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ from quartermaster.resources.orchestration import (
 )
 
 MESSAGE_LIMIT = 1024
+# In a result: in how many seconds the agent wants to look again, because something is on its way by itself.
+AGAIN = "againSeconds"
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -88,3 +91,9 @@ def failed(status: AssignmentStatus, message: str, *, now: str) -> AssignmentSta
     if status.state == FAILED and status.message == text:
         return status
     return replace(status, state=FAILED, message=text, finished=now)
+
+
+def again_after_s(status: AssignmentStatus) -> float:
+    """When a finished run is to be repeated, by its own word; infinite where it says nothing."""
+    wanted = (status.result or {}).get(AGAIN)
+    return max(0.5, float(wanted)) if isinstance(wanted, int | float) else math.inf

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.etcd.agent import AGENT as ETCD
@@ -22,10 +23,18 @@ from quartermaster.orchestration.joining.authority import AUTHORITY_SECRET
 from quartermaster.orchestration.joining.tokens import NAME_PREFIX as TOKEN_PREFIX
 from quartermaster.resources import kind_of
 from quartermaster.resources.codec import decode_document, encode_document
-from quartermaster.resources.kubernetes.core import ConfigMap, Event, Lease, LeaseSpec, Secret
+from quartermaster.resources.kubernetes.core import (
+    ConfigMap,
+    Event,
+    Lease,
+    LeaseSpec,
+    Secret,
+)
+from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
 from quartermaster.resources.marks import OBSERVE_ONLY, SETTINGS_NAME
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Assignment, Host
+from quartermaster.resources.storage import StorageCluster, StorageNode, StorageStatus
 from quartermaster.stores.base import Store
 from quartermaster.stores.modify import modify
 from quartermaster.stores.objects import ObjectStore
@@ -49,32 +58,47 @@ _HOSTS = kind_prefix(kind_of(Host))
 _SECRETS = kind_prefix(kind_of(Secret))
 _CONFIG_MAPS = kind_prefix(kind_of(ConfigMap))
 _EVENTS = kind_prefix(kind_of(Event))
+_SERVED = (
+    _ASSIGNMENTS,
+    *(kind_prefix(kind_of(cls)) for cls in (StorageNode, StorageCluster, StorageStatus, PersistentVolumeClaim)),
+)
 
 
 async def back_up(store: Store, path: Path) -> Backup:
-    return await write_backup(own_store(store, "back up").kv, path)
+    """All objects but what lets hosts in: no restore ever brings that back, and who has it can become any host."""
+    return await write_backup(own_store(store, "back up").kv, path, leave_out=_lets_in)
 
 
-async def restore(store: Store, path: Path, namespace: str, *, replace_all: bool = False) -> tuple[Backup, Copied]:
+class Restored(msgspec.Struct, frozen=True):
+    backup: Backup
+    copied: Copied
+    observed: tuple[str, ...]  # the namespaces in which nothing acts until somebody says so
+
+
+async def restore(store: Store, path: Path, namespace: str, *, replace_all: bool = False) -> Restored:
     """Put back what a backup holds. A store that holds something else already is only overwritten with `replace_all`.
 
-    Repeated after an interruption it completes the same.
+    It brings all namespaces back, and in all of them nothing acts afterwards, nor in `namespace`. Repeated after an
+    interruption it completes the same.
     """
     target = own_store(store, "restore into")
     backup = open_backup(path)
     if not replace_all:
         await _refuse_unless_empty(target, backup)
-    await observe_only(target, namespace, f"restored from {path.name}, a backup of {backup.header.time}")
+    observed = sorted({namespace, *await _served(_from(backup)), *await _served(objects_of(target.kv))})
+    for one in observed:
+        await observe_only(target, one, f"restored from {path.name}, a backup of {backup.header.time}")
     await _raise_epochs(target, [stored async for stored in _leases(_from(backup))])
     copied = await load(target.kv, _from(backup), keep=is_of_now, change=_as_restored, replace=replace_all)
-    return backup, copied
+    return Restored(backup, copied, tuple(observed))
 
 
 async def migrate(source: Store, target: Store, namespace: str) -> Copied:
     """Copy all objects into another store, with their uids, and leave the old one behind as one that acts no more."""
     old, new = own_store(source, "migrate from"), own_store(target, "migrate into")
     await _refuse_if_led(old)
-    await observe_only(old, namespace, f"migrated to {new.url}")
+    for one in sorted({namespace, *await _served(objects_of(old.kv))}):
+        await observe_only(old, one, f"migrated to {new.url}")
     await _raise_epochs(new, [stored async for stored in _leases(objects_of(old.kv))])
     return await load(new.kv, objects_of(old.kv), keep=is_of_now, change=lambda _key, value: value, replace=False)
 
@@ -95,9 +119,24 @@ def is_of_now(key: str) -> bool:
         return True
     if key.startswith(_ASSIGNMENTS):
         return name.partition(".")[0] in (ETCD, CERTIFICATES)
-    if key.startswith(_SECRETS):
-        return name == AUTHORITY_SECRET or name.startswith(TOKEN_PREFIX)
-    return key.startswith(_CONFIG_MAPS) and name in (MEMORY_NAME, SETTINGS_NAME)
+    return _lets_in(key) or (key.startswith(_CONFIG_MAPS) and name in (MEMORY_NAME, SETTINGS_NAME))
+
+
+def _lets_in(key: str) -> bool:
+    """The authority's key and the tokens with which hosts join."""
+    name = place_of(key)[1]
+    return key.startswith(_SECRETS) and (name == AUTHORITY_SECRET or name.startswith(TOKEN_PREFIX))
+
+
+async def _served(source: AsyncIterator[Stored]) -> list[str]:
+    """The namespaces that an operator works in, or would: it leads there, or somebody has declared something."""
+    found: dict[str, None] = {}
+    async for stored in source:
+        namespace, name = place_of(stored.key)
+        leads = stored.key.startswith(_LEASES) and name.startswith(LEADER_LEASE)
+        if leads or stored.key.startswith(_SERVED):
+            found[namespace] = None
+    return list(found)
 
 
 async def observe_only(store: Store, namespace: str, why: str) -> None:

@@ -24,7 +24,7 @@ from quartermaster.orchestration import reports
 from quartermaster.orchestration.reports import Refuse, Run
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.model import Key
-from quartermaster.resources.orchestration import FAILED, RUNNING, SUCCEEDED, Assignment, AssignmentStatus
+from quartermaster.resources.orchestration import FAILED, RUNNING, Assignment, AssignmentStatus
 from quartermaster.stores.base import Store
 from quartermaster.stores.modify import modify
 from quartermaster.support import clock, entropy
@@ -42,6 +42,8 @@ VERIFICATIONS_PER_S = 5.0
 # A second run of a finished assignment by itself never takes longer: its own deadline ends it before.
 _LONGEST_S = 86_400.0
 _RETRY = Backoff(first_s=1.0, limit_s=300.0)
+# Many times what a lease lasts.
+_EPOCHS_KEPT_S = 600.0
 
 _log = logger("orchestration.running")
 
@@ -49,10 +51,39 @@ _log = logger("orchestration.running")
 class _Memory:
     """What this process knows of one assignment beside what the cache shows."""
 
-    def __init__(self, uid: str) -> None:
+    def __init__(self, uid: str, agent: str) -> None:
         self.uid = uid
+        self.agent = agent
         self.said: AssignmentStatus | None = None
+        self.is_sure = True  # whether what was said last is what the store has: a write that failed may have been done
         self.failures = 0
+
+
+class _Epochs:
+    """The highest epoch that was seen of each assignment. It is known for a while after the assignment is gone: so long
+    somebody who was deposed may still write.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+        self._gone: dict[str, float] = {}  # name → when, in that order
+
+    def highest(self, name: str) -> int:
+        return self._seen.get(name, 0)
+
+    def saw(self, name: str, epoch: int) -> None:
+        self._gone.pop(name, None)
+        self._seen[name] = max(self.highest(name), epoch)
+
+    def is_gone(self, name: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if name in self._seen:
+            self._gone.setdefault(name, now)
+        while self._gone and now - self._gone[oldest := next(iter(self._gone))] > _EPOCHS_KEPT_S:
+            del self._gone[oldest], self._seen[oldest]
+
+    def __len__(self) -> int:
+        return len(self._seen)
 
 
 class AssignmentRunner:
@@ -83,7 +114,7 @@ class AssignmentRunner:
         self._ready = ready
         self._finished = finished
         self._memory: dict[Key, _Memory] = {}
-        self._epochs: dict[str, int] = {}
+        self._epochs = _Epochs()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._queue: WorkQueue[Key] | None = None
 
@@ -95,7 +126,7 @@ class AssignmentRunner:
         if self._queue is None:
             return
         for key, memory in self._memory.items():
-            if memory.said is not None and (not agent or key.name.startswith(agent)):
+            if memory.said is not None and (not agent or memory.agent == agent):
                 self._queue.add(key)
 
     async def run(self, scope: Scope) -> None:
@@ -129,11 +160,12 @@ class AssignmentRunner:
         assignment = cache.get(key)
         if assignment is None:
             self._memory.pop(key, None)
+            self._epochs.is_gone(key.name)
             return DONE
         memory = self._memory.get(key)
         if memory is None or memory.uid != assignment.metadata.uid:
-            memory = self._memory[key] = _Memory(assignment.metadata.uid)
-        highest = self._epochs.get(key.name, 0)
+            memory = self._memory[key] = _Memory(assignment.metadata.uid, assignment.spec.agent)
+        highest = self._epochs.highest(key.name)
         verdict = reports.decide(assignment, self._agents, highest_epoch=highest, last=memory.said)
         if verdict is None:
             return DONE
@@ -142,7 +174,7 @@ class AssignmentRunner:
             if verdict.tell:
                 await self._say(store, assignment, memory, _refused(assignment, memory, verdict.message))
             return DONE
-        self._epochs[key.name] = max(highest, assignment.spec.epoch)
+        self._epochs.saw(key.name, assignment.spec.epoch)
         if waiting_for := self._ready(assignment.spec.agent):
             _log.info("assignment waits", assignment=str(key), why=waiting_for)
             return Result(requeue_after_s=1.0)
@@ -166,7 +198,9 @@ class AssignmentRunner:
             memory.failures += 1
             return Result(requeue_after_s=delay_s)
         memory.failures = 0
-        return DONE if run.action == "destroy" else Result(requeue_after_s=self._verify_after_s())
+        if run.action == "destroy":
+            return DONE
+        return Result(requeue_after_s=min(self._verify_after_s(), reports.again_after_s(outcome)))
 
     async def _attempt(
         self, store: Store, assignment: Assignment, memory: _Memory, run: Run, status: AssignmentStatus
@@ -204,9 +238,10 @@ class AssignmentRunner:
 
     async def _say(self, store: Store, assignment: Assignment, memory: _Memory, status: AssignmentStatus) -> None:
         """Report, unless it was said before. Nobody is told of an assignment that was deleted meanwhile."""
-        if status == (memory.said if memory.said is not None else assignment.status):
+        if memory.is_sure and status == (memory.said if memory.said is not None else assignment.status):
             memory.said = status
             return
+        memory.is_sure = False
         uid = assignment.metadata.uid
 
         def with_status(current: Assignment) -> Assignment:
@@ -216,7 +251,7 @@ class AssignmentRunner:
             await modify(store, Assignment, assignment.metadata.name, self._namespace, with_status, status=True)
         except NotFoundError:
             _log.info("the assignment is gone", assignment=str(assignment.key))
-        memory.said = status
+        memory.said, memory.is_sure = status, True
 
     def _verify_after_s(self) -> float:
         return entropy.jitter(max(self._timings.verify_s, len(self._memory) / VERIFICATIONS_PER_S), 0.2)
@@ -227,9 +262,3 @@ def _refused(assignment: Assignment, memory: _Memory, message: str) -> Assignmen
     if status.observed_generation != assignment.spec.generation:
         status = reports.triggered(assignment)
     return reports.failed(status, message, now=clock.timestamp())
-
-
-def is_settled(assignment: Assignment) -> bool:
-    """Whether the agent has said of what is asked now how it ended."""
-    status = assignment.status
-    return status.observed_generation == assignment.spec.generation and status.state in (SUCCEEDED, FAILED)

@@ -145,7 +145,7 @@ def _judged(device: Device, held: Mapping[str, str], consents: Sequence[str], de
     serving = (device.id or device.path) in held or device.path in held
     usable = device.state == AVAILABLE or (serving and device.state not in (FAILED, MISSING))
     consent = ""
-    if not usable and device.reason in _CONTENT:
+    if device.reason in _CONTENT:  # also on one that was taken while it was blank, and written to before we came to it
         consent = next((one for one in consents if is_named(device, one)), "")
     trouble = not usable and not consent
     return ChosenDevice(

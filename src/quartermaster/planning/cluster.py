@@ -139,6 +139,7 @@ class ClusterView(msgspec.Struct, frozen=True):
     volumes: tuple[VolumeView, ...] = ()  # by name
     online: bool = False  # as the status says now: to enter takes more than to stay
     memory: dict[str, str] = {}  # what the last plan wanted remembered
+    clients: tuple[str, ...] = ()  # addresses of every host of the namespace, each of which may use volumes
 
 
 class Desired(msgspec.Struct, frozen=True):

@@ -61,19 +61,6 @@ from quartermaster.resources.storage import (
 SAME_DIRECTORY = "SameDirectory"
 
 
-class AllHealthy:
-    """For a look without a leader, who alone knows how long a host has been silent."""
-
-    def of(
-        self,
-        host: str,  # noqa: ARG002 - the protocol's
-        *,
-        unhealthy_after_s: float | None = None,  # noqa: ARG002
-        move_data_after_s: float | None = None,  # noqa: ARG002
-    ) -> HostState:
-        return HostState()
-
-
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The objects of one namespace at a moment. Lists are by name, as caches give them."""
 
@@ -198,6 +185,7 @@ class _Survey:
             deployed={one: self._deployed(one) for one in dict.fromkeys(node.spec.type for node in snapshot.nodes)},
             sharing=snapshot.sharing,
         )
+        self._clients = tuple(sorted({address for host in snapshot.hosts for address in addresses_of(host)}))
         self._members: dict[ClusterKey, list[StorageNode]] = {}
         chosen: dict[str, tuple[ChosenDevice, ...]] = {}
         offers: dict[str, Offer] = {}
@@ -241,6 +229,7 @@ class _Survey:
             volumes=tuple(sorted(self._snapshot.volumes.get(key, ()), key=lambda volume: volume.name)),
             online=status is not None and status.spec.status == ONLINE,
             memory=dict(self._snapshot.memories.get(key, {})),
+            clients=self._clients,
         )
 
     def _node(self, key: ClusterKey, node: StorageNode, health: HostHealth, times: Mapping[str, float]) -> NodeView:

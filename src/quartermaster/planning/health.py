@@ -6,6 +6,11 @@ from typing import Protocol
 
 import msgspec
 
+# What is written into the state of a Host. The first is its condition, too.
+READY = "Ready"
+SILENT = "Silent"
+LOST = "Lost"
+
 
 class HostState(msgspec.Struct, frozen=True):
     """`healthy`: its heartbeat is fresh. `lost`: silent for so long that its data may move. Never both."""

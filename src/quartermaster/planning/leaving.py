@@ -9,6 +9,8 @@ import msgspec
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeOutcome, NodeView
 from quartermaster.planning.outcomes import DRAINED, DRAINING, leaving_of
 
+LEAVING = "Leaving"  # the condition of a node that is to go, or may not
+
 _NAMED = 3
 
 

@@ -24,6 +24,7 @@ from quartermaster.planning.cluster import (
 )
 from quartermaster.planning.leaving import leave
 from quartermaster.planning.outcomes import DEGRADED, PENDING, READY, outcome_of
+from quartermaster.resources.orchestration import FAILED
 
 BASE = "base"  # the detail of a placement that says in which of a node's directories a volume is
 
@@ -122,11 +123,22 @@ def _measured(outcome: NodeOutcome, node: NodeView, report: Report | None, held:
     result = (report.status.result if report is not None else None) or {}
     broken = [str(message) for message in result.get("failed", {}).values()]
     broken += [one.message for one in node.devices if one.serving and not one.usable]
+    broken += _lost_volumes(node, held)
     if broken and outcome.state == READY:
         outcome = NodeOutcome(DEGRADED, broken[0])
     total = sum(base.total for base in bases_of(report))
     used = sum(volume.size for volume in held)
     return msgspec.structs.replace(outcome, total=total, used=used, in_use=in_use)
+
+
+def _lost_volumes(node: NodeView, held: Sequence[VolumeView]) -> list[str]:
+    """What agents say of volumes that were finished once and are not whole any more."""
+    names = {volume.name for volume in held}
+    return [
+        f"volume {report.instance}: {report.status.message}"
+        for report in node.reports
+        if report.instance in names and report.status.state == FAILED and report.status.result and not report.absent
+    ]
 
 
 def _nothing_offered(node: NodeView) -> str:

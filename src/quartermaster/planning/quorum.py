@@ -6,7 +6,8 @@ The size follows the hosts: up to 2 → 1, up to 20 → 3, up to 100 → 5, more
 - the service grows by hosts that are healthy, and in pairs; it shrinks only when hosts were taken out by somebody. The
   loss of a host is answered by another host and never by fewer members, so a long reboot costs no copy;
 - a live member is replaced by adding first; a dead one is removed first where the service takes no new member while
-  one is down (etcd), and only once there is somebody to take its place;
+  one is down (etcd), and only once there is somebody to take its place: another host, or the same one where the host is
+  well and only the member's data were lost;
 - ids are never reused, one member per host, and zones get as equal a share as there are hosts for it.
 """
 
@@ -29,6 +30,7 @@ class Member(msgspec.Struct, frozen=True):
     running: bool = True  # it answers
     ready: bool = False  # it knows enough to vote
     dead: bool = False  # it has not answered for so long that it is given up
+    emptied: bool = False  # its host is there, and what the member knew is not: it never comes back
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -119,6 +121,10 @@ class Situation:
         place = self.places.get(member.host)
         return place is None or place.leaving
 
+    def could_carry_another(self, member: Member) -> bool:
+        place = self.places.get(member.host)
+        return place is not None and place.healthy and not place.unfit
+
     def stays_alive_without(self, member: Member) -> bool:
         return self.running - member.running >= majority(len(self.voters) - 1)
 
@@ -177,6 +183,8 @@ def _dead(now: Situation) -> Decision | None:
         if now.candidates():
             successor = now.candidates()[0].host
             return _remove(member, f"{member.id} on host {member.host} is dead; host {successor} takes its place")
+        if member.emptied and now.could_carry_another(member):
+            return _remove(member, f"{member.id} on host {member.host} has lost its data; the host gets another one")
     return None
 
 

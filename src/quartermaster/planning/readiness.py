@@ -11,10 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from quartermaster.planning.cluster import ClusterPlan, ClusterView, Verdict
+from quartermaster.planning.outcomes import READY
 
 NO_NODES = "NoStorageNodes"
 TOO_FEW_NODES = "TooFewNodes"
-READY_STATE = "Ready"
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def ready_nodes(plan: ClusterPlan) -> int:
-    return sum(outcome.state == READY_STATE for outcome in plan.nodes.values())
+    return sum(outcome.state == READY for outcome in plan.nodes.values())
 
 
 def _online(plan: ClusterPlan) -> Verdict:
@@ -102,7 +102,7 @@ def _all(total: int) -> str:
 def _first_trouble(plan: ClusterPlan) -> str:
     """The first node that is not ready, for somebody who reads only one line."""
     for name, outcome in sorted(plan.nodes.items()):
-        if outcome.state != READY_STATE and outcome.message:
+        if outcome.state != READY and outcome.message:
             return f"; {name}: {outcome.message}"
     return ""
 

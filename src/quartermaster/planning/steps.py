@@ -10,6 +10,8 @@ import msgspec
 
 from quartermaster.planning.cluster import ClusterPlan, ClusterView, Desired, Report, Step
 
+APPROVAL_NEEDED = "ApprovalNeeded"  # the condition of a cluster in which steps wait, and the Event that tells it
+
 
 class Work(msgspec.Struct, frozen=True):
     """The assignments of a plan, sorted by what may happen to them now."""
@@ -69,6 +71,12 @@ def digest_of(desired: Desired) -> str:
 
 def sentences(steps: Sequence[Step]) -> list[str]:
     return [(f"{step.what} ({step.why})" if step.why else step.what) + f" [{step.digest}]" for step in steps]
+
+
+def steps_in(text: str) -> list[str]:
+    """The sentences of a text that joins them, each whole; what comes after the last of them is one of its own."""
+    found = re.findall(r"\s*(.+?\[[0-9a-f]{12}\]|.+$)(?:;|$)", text)
+    return [str(one) for one in found]
 
 
 def digests_in(text: str) -> list[str]:

@@ -33,6 +33,8 @@ from quartermaster.provisioning.volumes import persistent_volume
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from quartermaster.resources.orchestration import FAILED, Assignment
 
+PAUSED = "Paused"  # the reason of a claim that waits because its cluster is held
+
 
 class Situation(msgspec.Struct, frozen=True):
     """All that is known of one claim of ours at a moment."""
@@ -148,7 +150,7 @@ def _not_now(situation: Situation) -> Refusal | None:
         name = cluster_of(storage_class, situation.claim).status_name if storage_class is not None else ""
         return Refusal("ClusterMissing", f"there is no storage cluster {name}")
     if view.settings.paused:
-        return Refusal("Paused", f"the storage cluster {view.key.status_name} is paused; `qm resume` goes on")
+        return Refusal(PAUSED, f"the storage cluster {view.key.status_name} is paused; `qm resume` goes on")
     if not view.online:
         return Refusal("ClusterOffline", f"the storage cluster {view.key.status_name} is OFFLINE")
     return None
@@ -197,7 +199,10 @@ def _go_on(situation: Situation, intent: Intent, driver: VolumeDriver) -> Act:
         return Settle(f"the volume {intent.volume.name} is there")
     desired = driver.desired(intent.volume)
     lost = host_is_lost(situation.view, desired.host)
+    leaving = f"the node on host {desired.host} is leaving" if host_is_leaving(situation.view, desired.host) else ""
     given_up = _given_up(claim, intent, f"the host {desired.host} was lost" if lost else "")
+    if not given_up and assignment is not None and assignment.spec.absent:
+        given_up = leaving  # begun below, and not over yet: to make it again would fail again, and so on for ever
     if given_up:
         return Undo(desired, lost, f"{given_up} before the volume was finished")
     if assignment is None or differs(assignment, desired):
@@ -206,9 +211,9 @@ def _go_on(situation: Situation, intent: Intent, driver: VolumeDriver) -> Act:
         volume = persistent_volume(claim, intent, driver.source(intent.volume, assignment.status.result or {}))
         return Publish(volume, f"{desired.agent} on {desired.host} has made it")
     progress = progress_of(assignment, desired)
-    if isinstance(progress, Wait) and host_is_leaving(situation.view, desired.host):
+    if isinstance(progress, Wait) and leaving:
         # Else the node would wait for the volume, and the volume for the node.
-        return Undo(desired, False, f"the node on host {desired.host} is leaving before the volume was finished")
+        return Undo(desired, False, f"{leaving} before the volume was finished")
     return progress
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from quartermaster.backends.base import desired_now
 from quartermaster.engine import DONE, Request, Result
 from quartermaster.provisioning.claims import host_is_lost, progress_of
+from quartermaster.provisioning.holds import held
 from quartermaster.provisioning.intent import Record, record_of
 from quartermaster.provisioning.protocol import VOLUME_FAILED_DELETE, VOLUME_FINALIZER, is_deleting, without_finalizer
 from quartermaster.provisioning.telling import LOOK_AGAIN
@@ -50,9 +52,8 @@ class Deleter:
         decision = fate(volume, self._term.setup.provisioners)
         if not isinstance(decision, Remove) or await self._is_claimed(volume):
             return LOOK_AGAIN
-        view = self._term.setup.views(decision.record.cluster)
-        if view is not None and view.settings.paused:
-            self._say(volume, f"the storage cluster {view.key.status_name} is paused; `qm resume` goes on")
+        if why := await held(self._term.store, decision.record.cluster):
+            self._say(volume, why)
             return LOOK_AGAIN
         if not await self._take_back(volume, decision.record):
             return LOOK_AGAIN
@@ -69,8 +70,9 @@ class Deleter:
         return DONE
 
     async def _take_back(self, volume: PersistentVolume, record: Record) -> bool:
-        desired = self._term.setup.drivers[record.cluster.type].desired(record.volume)
-        lost = host_is_lost(self._term.setup.views(record.cluster), desired.host)
+        view = self._term.setup.views(record.cluster)
+        desired = desired_now(self._term.setup.drivers[record.cluster.type], record.volume, view)
+        lost = host_is_lost(view, desired.host)
         if await self._term.take_back(desired, lost=lost, made=True):
             return True
         assignment = self._term.assigning.get(desired.host, desired.agent, desired.instance)

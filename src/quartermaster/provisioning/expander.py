@@ -6,10 +6,11 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from quartermaster.backends.base import VolumeDriver
+from quartermaster.backends.base import VolumeDriver, desired_now
 from quartermaster.engine import DONE, Result
 from quartermaster.planning.cluster import Desired, VolumeView
 from quartermaster.provisioning import claims, growing
+from quartermaster.provisioning.holds import held
 from quartermaster.provisioning.intent import record_of
 from quartermaster.provisioning.protocol import (
     BOUND,
@@ -59,7 +60,8 @@ class Expander:
 
     async def _begin(self, growth: growing.Growth, driver: VolumeDriver) -> growing.Growth:
         """With all that is taken of the cluster, and what takes room written before another looks."""
-        key, desired = growth.record.cluster, driver.desired(growth.record.volume)
+        key = growth.record.cluster
+        desired = desired_now(driver, growth.record.volume, self._term.setup.views(key))
         assignment = self._term.assigning.get(desired.host, desired.agent, desired.instance)
         async with self._term.placing(key):
             growth = replace(growth, view=await self._term.view(key), assignment=assignment)
@@ -73,6 +75,8 @@ class Expander:
             act = growing.next_growth(growth, driver)
             match act:
                 case claims.Make():
+                    if why := await held(self._term.store, growth.record.cluster):
+                        return await self._wait(growth, claims.Wait(claims.PAUSED, why))
                     made = await self._make(growth, act.desired)
                     if made is None:
                         return LOOK_AGAIN

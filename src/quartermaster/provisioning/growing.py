@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.assigning import is_done
-from quartermaster.backends.base import Refusal, VolumeDriver, VolumeRequest
+from quartermaster.backends.base import Refusal, VolumeDriver, VolumeRequest, desired_now
 from quartermaster.planning.cluster import ClusterView
 from quartermaster.provisioning.claims import Make, Nothing, Quiet, Wait, differs, progress_of
 from quartermaster.provisioning.intent import Record
@@ -78,7 +78,7 @@ def next_growth(growth: Growth, driver: VolumeDriver) -> Act:
         return _finish(claim, have)
     if _begun(claim) < wanted:
         return _begin(growth, driver, wanted)
-    desired = driver.desired(replace(record.volume, size=wanted))
+    desired = desired_now(driver, replace(record.volume, size=wanted), growth.view)
     if growth.assignment is None or differs(growth.assignment, desired):
         return Make(desired, f"the claim asks for {_text(wanted)}")
     if is_done(growth.assignment):

@@ -13,10 +13,11 @@ from typing import Literal
 
 import msgspec
 
-from quartermaster.backends.base import Volume
+from quartermaster.backends.base import Volume, desired_now
 from quartermaster.engine import Caches, Scope
 from quartermaster.engine.waiting import first_of
 from quartermaster.planning.cluster import ClusterKey, Desired
+from quartermaster.provisioning.holds import any_held
 from quartermaster.provisioning.intent import Intent, record_of
 from quartermaster.provisioning.protocol import BOUND, ORPHANED_VOLUME
 from quartermaster.provisioning.term import Setup, Term, Terms
@@ -76,7 +77,7 @@ def find_orphans(
 
 
 def _place(setup: Setup, key: ClusterKey, volume: Volume) -> tuple[str, str]:
-    return setup.drivers[key.type].desired(volume).host, volume.name
+    return desired_now(setup.drivers[key.type], volume, setup.views(key)).host, volume.name
 
 
 def _unreferenced(assignment: Assignment, known: bool) -> Orphan:
@@ -121,12 +122,15 @@ class OrphanScan:
 
     async def _scan(self, term: Term, told: dict[str, str]) -> dict[str, str]:
         said: dict[str, str] = {}
-        for orphan in await scan(term):
+        found = await scan(term)
+        # Taking one back writes its assignment anew, and with that it is not a restored one any more.
+        why = await any_held(term.store, term.setup.namespace) if found else ""
+        for orphan in found:
             if orphan.verdict == "tell":
                 said[orphan.name] = orphan.why
                 if told.get(orphan.name) != orphan.why:
                     self._tell(term, orphan)
-            elif orphan.assignment is not None:
+            elif orphan.assignment is not None and not why:
                 spec = orphan.assignment.spec
                 await term.take_back(Desired(spec.host, spec.agent, None, spec.instance), lost=False, made=False)
         return said

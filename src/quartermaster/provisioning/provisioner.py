@@ -12,6 +12,7 @@ from quartermaster.engine import DONE, Request, Result
 from quartermaster.planning.cluster import ClusterKey
 from quartermaster.provisioning import claims
 from quartermaster.provisioning.expander import Expander
+from quartermaster.provisioning.holds import held
 from quartermaster.provisioning.intent import Intent, has_trace, record_of, without_intent
 from quartermaster.provisioning.protocol import (
     PROVISIONED,
@@ -33,6 +34,8 @@ from quartermaster.resources.model import Key
 from quartermaster.support.errors import AlreadyExistsError, NotFoundError, UnavailableError
 
 _STEPS = 8  # more than any claim takes at once
+# What is not done while the cluster is held. A volume that is there is settled all the same: that only forgets.
+_HELD = (claims.Make, claims.Publish, claims.Undo)
 
 
 class Provisioner:
@@ -128,7 +131,7 @@ class Provisioner:
             view=self._term.setup.views(intent.cluster),
         )
         for _ in range(_STEPS):
-            act = claims.next_act(situation, driver)
+            act = await self._unless_held(claims.next_act(situation, driver), intent.cluster)
             if isinstance(act, claims.Make):
                 situation = replace(situation, assignment=await self._term.assigning.ensure(act.desired))
             elif isinstance(act, claims.Publish):
@@ -145,8 +148,12 @@ class Provisioner:
                     return await self._undo(claim, intent, act)
                 situation = replace(situation, volume=published)
             else:
-                return await self._rest(claim, act)
+                return await self._rest(claim, act, waits_for=(intent.cluster.status_name,))
         return LOOK_AGAIN
+
+    async def _unless_held(self, act: claims.Act, key: ClusterKey) -> claims.Act:
+        why = await held(self._term.store, key) if isinstance(act, _HELD) else ""
+        return claims.Wait(claims.PAUSED, why) if why else act
 
     async def _publish(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         try:

@@ -7,6 +7,7 @@ write, so the way through for a document that is fine is short.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import islice
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ from quartermaster.resources.names import (
 )
 from quartermaster.resources.paths import join, lies_in
 from quartermaster.resources.rules import Rule, rules_of, update_rules_of
-from quartermaster.resources.schema import full_schema_of, immutable_fields
+from quartermaster.resources.schema import OPEN, Schema, full_schema_of, immutable_fields, metadata_schema
 from quartermaster.resources.validation import explain, nearest
 from quartermaster.support.errors import InvalidError, Problem
 
@@ -52,7 +53,7 @@ def validate(document: Document, *, unknown_ok: bool = False) -> list[Problem]:
     """Everything that is wrong with a document. With `unknown_ok`, fields that this version does not know are fine."""
     cls = class_of(document)
     if isinstance(cls, Problem):
-        return [cls]
+        return _problems_of_no_kind(document, cls, unknown_ok)
     if not checker_of(cls, unknown_ok)(document):
         return _all_problems(cls, document, unknown_ok)
     problems = list(_metadata_problems(document.get("metadata", {}), kind_of(cls)))
@@ -86,13 +87,20 @@ def class_of(document: Any) -> type[Object] | Problem:
     api_version, kind = document.get("apiVersion"), document.get("kind")
     if isinstance(api_version, str) and isinstance(kind, str) and (cls := find_version(api_version, kind)) is not None:
         return cls
+    return _why_no_class(document, api_version, kind)
+
+
+def _why_no_class(document: Document, api_version: Any, kind: Any) -> Problem:
     kinds = {kind_of(known).kind: kind_of(known).api_version for known in all_kinds()}
-    if not kind or not isinstance(kind, str):
+    for field, value in (("kind", kind), ("apiVersion", api_version)):
+        if value is not None and not isinstance(value, str):
+            return next(explain(value, _common_schema()["properties"][field], field))
+    if not kind:
         return Problem("kind", _kind_is_missing(document), "for example kind: StorageNode")
     if kind not in kinds:
         near = nearest(kind, kinds)
         return Problem("kind", f'there is no kind "{kind}"', f'did you mean "{near}"?' if near else "")
-    if not api_version or not isinstance(api_version, str):
+    if not api_version:
         return Problem("apiVersion", "is missing", f"apiVersion: {kinds[kind]}")
     return Problem("apiVersion", f'"{api_version}" has no kind {kind}', f"apiVersion: {kinds[kind]}")
 
@@ -120,15 +128,42 @@ _PROBLEMS_LIMIT = 200
 _NO_METADATA = Problem("metadata.name", "is missing", "every object has a name")
 
 
+@cache
+def _common_schema() -> Schema:
+    """What is known of an object whose kind is not."""
+    properties: dict[str, Schema] = {
+        "apiVersion": {"type": "string", "description": "For example apiVersion: coreos.com/v1."},
+        "kind": {"type": "string", "description": "For example kind: StorageNode."},
+        "metadata": {**metadata_schema(), "description": "Every object has a name."},
+        "spec": {"type": "object"},
+        "status": {"type": "object"},
+    }
+    return {"type": "object", "required": ["apiVersion", "kind", "metadata"], "properties": properties, OPEN: True}
+
+
 def _kind_is_missing(document: Document) -> str:
     folded = next((name for name in document if isinstance(name, str) and name.lower() == "kind"), None)
     return "is missing" if folded in (None, "kind") else f'is missing; it is spelled "{folded}" here'
 
 
+def _problems_of_no_kind(document: Any, why: Problem, unknown_ok: bool) -> list[Problem]:
+    """Why there is no class for it, and what is wrong with the fields that every object has."""
+    if not isinstance(document, dict):
+        return [why]
+    checks: list[Rule] = [lambda usable: _metadata_problems(usable["metadata"], None)]
+    further = _problems_by(_common_schema(), document, unknown_ok, checks)
+    return [why, *(problem for problem in further if problem.path != why.path)]
+
+
 def _all_problems(cls: type[Object], document: Document, unknown_ok: bool) -> list[Problem]:
-    found = list(islice(explain(document, full_schema_of(cls), unknown_ok=unknown_ok), _PROBLEMS_LIMIT))
-    usable = _without(document, "", {problem.path for problem in found})
     checks: list[Rule] = [lambda usable: _metadata_problems(usable.get("metadata", {}), kind_of(cls)), *rules_of(cls)]
+    return _problems_by(full_schema_of(cls), document, unknown_ok, checks)
+
+
+def _problems_by(schema: Schema, document: Document, unknown_ok: bool, checks: list[Rule]) -> list[Problem]:
+    """What the schema finds, and of the checks what is not about the same."""
+    found = list(islice(explain(document, schema, unknown_ok=unknown_ok), _PROBLEMS_LIMIT))
+    usable = _without(document, "", {problem.path for problem in found})
     further = [problem for check in checks for problem in _as_far_as_possible(check, usable)]
     return found + [p for p in further if not any(lies_in(p.path, other.path) for other in found)]
 
@@ -156,7 +191,7 @@ def _as_far_as_possible(check: Rule, document: Document) -> list[Problem]:
     return problems
 
 
-def _metadata_problems(metadata: Document, info: Kind) -> Iterator[Problem]:
+def _metadata_problems(metadata: Document, info: Kind | None) -> Iterator[Problem]:
     yield from _name_problems(metadata, info)
     for key, value in metadata.get("labels", {}).items():
         if wrong := check_qualified_name(key):
@@ -174,8 +209,8 @@ def _metadata_problems(metadata: Document, info: Kind) -> Iterator[Problem]:
             yield Problem(f"metadata.finalizers[{position}]", wrong)
 
 
-def _name_problems(metadata: Document, info: Kind) -> Iterator[Problem]:
-    check = check_dns_label if info.kind == "Namespace" else check_subdomain
+def _name_problems(metadata: Document, info: Kind | None) -> Iterator[Problem]:
+    check = check_dns_label if info is not None and info.kind == "Namespace" else check_subdomain
     name, prefix, namespace = metadata.get("name"), metadata.get("generateName"), metadata.get("namespace")
     if not name and not prefix:
         yield _NO_METADATA
@@ -184,7 +219,7 @@ def _name_problems(metadata: Document, info: Kind) -> Iterator[Problem]:
             mended = as_subdomain(text)
             fix = f'for example "{mended}"' if mended and not check(mended) else ""
             yield Problem(f"metadata.{field}", f'{wrong}; is "{metadata[field]}"', fix)
-    if namespace and not info.namespaced:
+    if namespace and info is not None and not info.namespaced:
         yield Problem("metadata.namespace", f"must not be set: {info.plural} are in no namespace", "remove it")
     elif namespace and (wrong := check_dns_label(namespace)):
         yield Problem("metadata.namespace", f'{wrong}; is "{namespace}"')

@@ -6,7 +6,7 @@ and shown in `status.effective`; nothing is filled into the spec.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from msgspec import field
@@ -32,6 +32,9 @@ STORAGE_UID_ANNOTATION = f"{GROUP}/storage-uid"
 ATTACHER_ANNOTATION = f"storageprovisioner.{GROUP}/csi-attacher-name"
 CLASS_ANNOTATION = f"storageprovisioner.{GROUP}/storageclass-name"
 
+# In a term about nodes: not a label, but the name of the node.
+NODE_NAME_FIELD = "metadata.name"
+
 RAID_TYPES = ("stripe", "mirror", "raidz", "raidz2")
 ROLES = ("data", "writeCache", "readCache", "spare")
 COMPRESSIONS = ("on", "off", "lzjb", "gzip", "zle", "lz4")
@@ -42,6 +45,17 @@ _CACHES = ("writeCache", "readCache")
 _CLASS = "The StorageClass from which the disks come."
 
 
+class NodeRequirement(Struct):
+    """As in the node affinity of a volume."""
+
+    key: Annotated[str, declare("The label to look at.")]
+    operator: Annotated[str, declare("How to compare it.", enum=("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))]
+    values: Annotated[tuple[str, ...], declare("What to compare it with.", list_type="atomic")] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return LabelSelectorRequirement(key=self.key, operator=self.operator, values=self.values).matches(labels)
+
+
 class NodeSelectorTerm(Struct):
     """All of it must hold."""
 
@@ -50,7 +64,7 @@ class NodeSelectorTerm(Struct):
         default_factory=dict
     )
     match_expressions: Annotated[
-        tuple[LabelSelectorRequirement, ...],
+        tuple[NodeRequirement, ...],
         declare("Comparisons of labels that must all hold.", list_type="atomic"),
     ] = ()
 
@@ -138,7 +152,7 @@ class ComputeResources(Struct):
 
 class PoolConfig(Struct):
     write_cache: Annotated[CacheConfig | None, declare("The write cache of every pool; found out if unset.")] = None
-    read_cache: Annotated[CacheConfig | None, declare("The read cache of every pool; found out if unset.")] = None
+    read_cache: Annotated[CacheConfig | None, declare("The read cache of every pool; none if unset.")] = None
     spare: Annotated[bool | None, declare("Whether every pool has a spare disk.")] = None
     raid_type: Annotated[
         str, declare("How a pool survives the loss of disks.", enum=RAID_TYPES, immutable="once set")
@@ -355,7 +369,11 @@ class StorageProgress(Struct):
     attached_to: Annotated[str, declare("The node to which the disk is attached.")] = ""
     reachable_from: Annotated[
         tuple[NodeSelectorTerm, ...],
-        declare("From which nodes its volume can be reached, any of the terms; all if unset.", list_type="atomic"),
+        declare(
+            "From which nodes its volume can be reached, any of the terms; all if unset. "
+            "The key metadata.name stands for the name of the node.",
+            list_type="atomic",
+        ),
     ] = ()
 
 

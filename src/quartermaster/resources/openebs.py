@@ -28,6 +28,7 @@ OPENEBS_NAMESPACE = "openebs"
 HOSTNAME_LABEL = "kubernetes.io/hostname"  # on a Node, a BlockDevice and a CStorPoolInstance alike
 POOL_CLUSTER_LABEL = "openebs.io/cstor-pool-cluster"  # on instances and claims: the CStorPoolCluster
 POOL_INSTANCE_LABEL = "cstorpoolinstance.openebs.io/name"  # on a CStorVolumeReplica: the instance that holds it
+VOLUME_LABEL = "cstorvolume.openebs.io/name"  # on a CStorVolumeReplica: the volume of which it is a copy
 DEVICE_TAG_LABEL = "openebs.io/block-device-tag"
 ALLOWED_TAGS_ANNOTATION = "openebs.io/allowed-bd-tags"
 PREDECESSOR_ANNOTATION = "openebs.io/bd-predecessor"
@@ -37,6 +38,7 @@ STRIPE, MIRROR, RAIDZ, RAIDZ2 = "stripe", "mirror", "raidz", "raidz2"
 ACTIVE, INACTIVE = "Active", "Inactive"
 CLAIMED, UNCLAIMED, RELEASED = "Claimed", "Unclaimed", "Released"
 ONLINE = "ONLINE"
+HEALTHY = "Healthy"  # of a CStorVolumeReplica: it has all of the volume's data
 ZFS_MEMBER = "zfs_member"
 READ_ONLY_LIMIT_PERCENT = 85  # beyond it OpenEBS makes a pool read-only, unless told otherwise
 

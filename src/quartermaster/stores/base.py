@@ -19,7 +19,7 @@ The contract, which one conformance suite holds all four stores to:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
@@ -53,13 +53,22 @@ class Event(msgspec.Struct, Generic[T], frozen=True):
     object: T | None = None
 
 
+def _is_allowed() -> None:
+    """Who has no clock of a term asks nobody."""
+
+
 class Fence(msgspec.Struct, frozen=True):
-    """The leadership under which a write is made."""
+    """The leadership under which a write is made.
+
+    `check` raises FencedError once the leader's own clock says that its term may be over. A store that cannot compare
+    the Lease asks it in the last moment before each attempt to send: an attempt may come long after the call.
+    """
 
     namespace: str
     lease: str
     holder: str
     epoch: int
+    check: Callable[[], None] = _is_allowed
 
 
 class Store(Protocol):

@@ -40,7 +40,7 @@ from .subjects import Subject
 NAMESPACE = "storage"
 ROUNDS = 20
 # How the calls of fakes begin that leave a machine as it was.
-_LOOKS = ("discover", "inspect", "look", "measure", "status of", "list", "read")
+_LOOKS = ("ask", "discover", "inspect", "look", "measure", "status of", "list", "read")
 
 
 class Bench:
@@ -48,6 +48,7 @@ class Bench:
         self.subject = subject
         self.backend = subject.backend
         self.key = ClusterKey(NAMESPACE, subject.type, "default")
+        self.world = subject.world() if subject.world is not None else None
         self.machines: dict[str, FakeMachine] = {}
         self.faults: dict[str, Faults] = {}
         self.nodes: dict[str, StorageNode] = {}
@@ -157,7 +158,9 @@ class Bench:
             try:
                 result = await self.run(assignment)
             except HostError as error:
-                report = AssignmentStatus(state=FAILED, observed_generation=spec.generation, message=str(error))
+                report = AssignmentStatus(
+                    state=FAILED, observed_generation=spec.generation, message=str(error), result=status.result
+                )
             else:
                 report = AssignmentStatus(state=SUCCEEDED, observed_generation=spec.generation, result=result)
             if spec.absent and report.state == SUCCEEDED:
@@ -182,7 +185,7 @@ class Bench:
 
         used = faults or self.faults.setdefault(host, Faults())
         machine = self.machines[host]
-        commands = self.subject.commands(machine, used) if self.subject.commands is not None else None
+        commands = self.world.commands(self.address(host), machine, used) if self.world is not None else None
         return AgentContext(
             host=host,
             namespace=NAMESPACE,
@@ -230,6 +233,9 @@ class Bench:
     def changes(self, host: str) -> list[str]:
         return [call for call in self.faults[host].trace if not call.startswith(_LOOKS)]
 
+    def address(self, name: str) -> str:
+        return f"10.0.0.{sorted(self.machines).index(name) + 1}"
+
     async def _host(self, name: str) -> Host:
         devices = await fake_host(self.machines[name]).devices.discover()
         own = [
@@ -240,7 +246,7 @@ class Bench:
                 assignment.spec.desired or {}
             )
         ]
-        address = f"10.0.0.{sorted(self.machines).index(name) + 1}"
+        address = self.address(name)
         return Host(
             metadata=ObjectMeta(name=name, namespace=NAMESPACE, labels={HOSTNAME_LABEL: name}),
             spec=HostSpec(addresses=(address,)),

@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from quartermaster.host.devices.model import Signature
 from quartermaster.host.fake import Faults, one_fault_each
 from quartermaster.host.fake.machine import ROOT
+from quartermaster.host.mounts import MountHealth, MountState
+from quartermaster.planning.outcomes import READY
 from quartermaster.resources.orchestration import SUCCEEDED, Assignment
 from quartermaster.support.errors import HostError
 
@@ -153,6 +155,20 @@ async def test_after_a_reboot_everything_comes_back(subject: Subject, tmp_path: 
     await bench.work(again=True)
     assert bench.state("h1") == state
     assert all(one.status.state == SUCCEEDED for one in bench.assignments.values())
+
+
+async def test_a_node_whose_disk_does_not_answer_any_more_is_not_ready(subject: Subject, tmp_path: Path) -> None:
+    bench = new_bench(subject, tmp_path)
+    assert (await bench.settle()).nodes["h1"].state == READY
+    machine = bench.machines["h1"]
+    for mount in machine.mounts[1:]:
+        machine.health[mount.target] = MountHealth(MountState.CORRUPTED, "EIO")
+    before = bench.state("h1")
+    await bench.work(again=True)
+    outcome = (await bench.plan()).nodes["h1"]
+    assert outcome.state != READY
+    assert "EIO" in outcome.message
+    assert bench.state("h1") == before
 
 
 def ending(assignment: Assignment) -> Assignment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import Refusal, Volume
 from quartermaster.host.fake import Faults, fake_host, one_fault_each
+from quartermaster.planning.outcomes import READY
 from quartermaster.resources import PersistentVolume, from_document
-from quartermaster.resources.orchestration import Assignment, assignment_name
+from quartermaster.resources.orchestration import Assignment, AssignmentStatus, assignment_name
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
 from quartermaster.support.errors import HostError
@@ -115,12 +117,48 @@ async def test_an_end_of_a_volume_cut_off_at_any_call_is_finished_by_a_second_ru
     await bench.run(ending, learning)
     wanted = bench.state(volume.placement.hosts[0])
     assert learning.trace
+    fresh = replace(whole, status=AssignmentStatus())
     for faults in one_fault_each(len(learning.trace)):
-        await bench.run(whole)
+        await bench.run(fresh)
         with pytest.raises(HostError):
             await bench.run(ending, faults)
         await bench.run(ending)
         assert bench.state(volume.placement.hosts[0]) == wanted, faults.trace[-1]
+
+
+@pytest.mark.parametrize("records", ["kept", "lost"])
+async def test_a_finished_volume_that_has_vanished_is_not_made_again_but_told(
+    bench: Bench, tmp_path: Path, records: str
+) -> None:
+    volume = await bench.make("pvc-1", GIB)
+    host = volume.placement.hosts[0]
+    bench.machines[host].directories.clear()
+    if records == "lost":  # another machine under the name of the host
+        shutil.rmtree(tmp_path / host / assignment_of(bench, volume).spec.agent)
+    empty = bench.state(host)
+    for _ in range(2):
+        with pytest.raises(HostError, match="pvc-1"):
+            await bench.run(assignment_of(bench, volume))
+        await bench.work(again=True)
+        assert bench.state(host) == empty
+    outcome = (await bench.plan()).nodes[host]
+    assert outcome.state != READY
+    assert "pvc-1" in outcome.message
+
+
+async def test_a_volume_that_was_not_finished_is_made_by_the_next_run(bench: Bench) -> None:
+    volume = await bench.make("pvc-1", GIB)
+    unfinished = replace(assignment_of(bench, volume), status=AssignmentStatus())
+    result = bench.result_of(volume)
+    bench.ask(replace(bench.backend.volumes().desired(volume), config=None))
+    await bench.work()
+    learning = Faults()
+    await bench.run(unfinished, learning)
+    for faults in one_fault_each(len(learning.trace)):
+        await bench.run(replace(unfinished, spec=replace(unfinished.spec, desired=None, absent=True)))
+        with pytest.raises(HostError):
+            await bench.run(unfinished, faults)
+        assert await bench.run(unfinished) == result, faults.trace[-1]
 
 
 async def test_a_mount_is_as_good_as_two_and_so_is_an_unmount(bench: Bench, tmp_path: Path) -> None:

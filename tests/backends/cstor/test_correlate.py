@@ -54,9 +54,24 @@ def test_a_device_is_known_by_its_serial_or_handle() -> None:
 
 
 def test_a_serial_that_was_cut_short_is_known() -> None:
-    long = volume("pvc-01234567-89ab-cdef-0123")
+    long = volume("pvc-01234567-89ab-cdef-0123-456789abcdef")
     assert find(device("bd", "n1", serial="pvc-01234567-89ab-cd"), of=long).device is not None
+    assert find(by_id("bd", "virtio-pvc-01234567-89ab-cd"), of=long).device is not None
     assert find(device("bd", "n1", serial="pvc-01234567-89ab-c"), of=long).device is None
+    cinder = volume("pvc-1", "01234567-89ab-cdef-0123-456789abcdef")
+    assert find(by_id("bd", "virtio-01234567-89ab-cdef-0"), of=cinder).device is not None
+
+
+def test_the_beginning_of_a_name_that_is_not_random_is_no_name() -> None:
+    first = volume("pvc-1", "vol-cluster-production-1")
+    assert find(by_id("bd", "virtio-vol-cluster-producti"), of=first) == Correlation()
+    assert find(device("bd", "n1", serial="vol-cluster-producti"), of=first) == Correlation()
+    assert find(by_id("bd", "virtio-vol-cluster-production-1"), of=first).device is not None
+
+
+def test_dashes_are_left_out_only_where_amazon_does() -> None:
+    assert find(by_id("bd", "google-disk11"), of=volume("pvc-9", "disk-1-1")) == Correlation()
+    assert find(by_id("bd", "google-disk11"), of=volume("pvc-9", "disk-11")) == Correlation()
 
 
 def test_a_device_is_known_by_the_path_that_the_attacher_told() -> None:

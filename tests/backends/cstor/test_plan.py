@@ -3,9 +3,9 @@
 from quartermaster.backends.cstor.devices import criteria_of
 from quartermaster.backends.cstor.inventory import Inventory
 from quartermaster.backends.cstor.plan import Ground, choose, refusal
+from quartermaster.backends.cstor.view import Slot
 from quartermaster.planning.nodes import fits, spread
-from quartermaster.resources.agility import NodeSelectorTerm
-from quartermaster.resources.selectors import LabelSelectorRequirement
+from quartermaster.resources.agility import NodeRequirement, NodeSelectorTerm, PlanNode
 from tests.backends.cstor.test_settings import settings
 from tests.backends.cstor.world import OPENEBS, device, node, replace
 
@@ -32,8 +32,9 @@ def test_terms_are_alternatives_and_all_of_a_term_must_hold() -> None:
     assert fits((NodeSelectorTerm(match_labels={"a": "0"}), NodeSelectorTerm(match_labels={"b": "2"})), labels, {})
     assert fits((NodeSelectorTerm(match_labels={"a": "1"}, match_annotations={"x": "y"}),), labels, annotations)
     assert not fits((NodeSelectorTerm(match_labels={"a": "1"}, match_annotations={"x": "z"}),), labels, annotations)
-    exists = LabelSelectorRequirement(key="c", operator="Exists")
+    exists = NodeRequirement(key="c", operator="Exists")
     assert not fits((NodeSelectorTerm(match_labels={"a": "1"}, match_expressions=(exists,)),), labels, annotations)
+    assert fits((NodeSelectorTerm(match_expressions=(NodeRequirement("b", "Gt", ("1",)),)),), labels, annotations)
 
 
 def test_the_reason_why_a_node_cannot_be_chosen_is_told() -> None:
@@ -80,6 +81,14 @@ def test_existing_disks_that_cannot_be_had_do_not_count() -> None:
         ]
     )
     assert inventory.free_on("n", criteria) == 2
+
+
+def test_the_newest_is_the_last_of_the_plan_whatever_its_slot() -> None:
+    inventory = Inventory([node(name) for name in "bcd"])
+    planned = [PlanNode(name=name, uid=f"uid-{name}", slot=slot) for name, slot in (("b", 1), ("c", 2), ("d", 0))]
+    slots = [Slot(entry.slot or 0, entry, entry.name) for entry in planned]
+    choice = choose(slots, ground(inventory, minPoolCount=1, maxPoolCount=2))
+    assert [entry.name for entry in choice.nodes] == ["b", "c"]
 
 
 def test_an_empty_plan_of_no_nodes_misses_all_of_them() -> None:

@@ -7,6 +7,7 @@ there would not be seen by it.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,28 +17,42 @@ from hypothesis import strategies as st
 from quartermaster.backends.cstor import HOOKS, reasons
 from quartermaster.backends.cstor.hook import Attachments, SyncRequest
 from quartermaster.backends.cstor.hooks import CONFIG_HOOK
-from quartermaster.resources.kubernetes.core import Node
+from quartermaster.backends.cstor.names import CONFIG_UID_LABEL
+from quartermaster.resources.kubernetes.core import Node, ObjectReference
+from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.openebs import (
     HOSTNAME_LABEL,
+    POOL_CLUSTER_LABEL,
     POOL_INSTANCE_LABEL,
+    VOLUME_LABEL,
     BlockDevice,
+    BlockDeviceClaim,
     CStorPoolCluster,
     CStorPoolInstance,
     CStorVolumeReplica,
     PoolSpec,
+    RaidGroup,
 )
-from tests.backends.cstor.world import OPENEBS, World, config, device, external, node, timestamp
+from tests.backends.cstor.world import OPENEBS, World, config, device, external, node, replace, timestamp
 
 NAMES = [f"n{number}" for number in range(6)]
 SELECTED = {"nodeSelectorTerms": [{"matchLabels": {"pools": "yes"}}]}
-SIZES = {"stripe": 2, "mirror": 2, "raidz": 3}
+SIZES = {"stripe": 2, "mirror": 2, "raidz": 3, "raidz2": 6}
+CACHE = {"csiAttacherName": "csi.example", "storageClassName": "fast", "capacity": "10Gi"}
+# What pools have besides their data: nothing, what was declared, what was found.
+EXTRAS = {
+    "plain": {"detectCaches": False},
+    "declared": {"writeCache": {**CACHE, "count": 2}, "readCache": CACHE, "spare": True},
+    "detected": {},
+}
 
 EVENTS = st.one_of(
     st.tuples(
         st.sampled_from(["lose", "come", "cordon", "remove", "remake", "offline", "online"]), st.sampled_from(NAMES)
     ),
     st.tuples(st.sampled_from(["kill", "revive", "break"]), st.integers(0, 20)),
-    st.tuples(st.sampled_from(["volume", "unvolume"]), st.integers(0, 5)),
+    st.tuples(st.sampled_from(["volume", "unvolume", "degrade"]), st.integers(0, 5)),
+    st.tuples(st.sampled_from(["steal", "tag"]), st.integers(0, 20)),
     st.tuples(st.just("fill"), st.integers(0, 5)),
     st.tuples(st.just("counts"), st.tuples(st.integers(0, 4), st.integers(0, 3))),
     st.tuples(st.just("wait"), st.integers(1, 400)),
@@ -45,12 +60,18 @@ EVENTS = st.one_of(
 )
 
 
-def names(pool: PoolSpec) -> list[list[str]]:
-    return [[d.block_device_name for d in group.block_devices] for group in pool.data_raid_groups]
+def names(groups: Sequence[RaidGroup]) -> list[list[str]]:
+    return [[d.block_device_name for d in group.block_devices] for group in groups]
 
 
 def flat(pool: PoolSpec) -> list[str]:
-    return [name for group in names(pool) for name in group]
+    groups = (*names(pool.data_raid_groups), *names(pool.write_cache_raid_groups))
+    return [name for group in groups for name in group]
+
+
+def is_legal(raid: str, size: int) -> bool:
+    legal = {"stripe": range(1, 100), "mirror": range(2, 100, 2), "raidz": (3, 5, 9, 17), "raidz2": (6, 10, 18)}
+    return size in legal[raid]
 
 
 def judge(world: World, old: CStorPoolCluster | None, new: CStorPoolCluster) -> None:
@@ -64,25 +85,53 @@ def judge(world: World, old: CStorPoolCluster | None, new: CStorPoolCluster) -> 
     for pool in new.spec.pools:
         host = pool.node_selector[HOSTNAME_LABEL]
         assert world.get(Node, host) is not None, "a pool is on a node that is not there"
+        judge_groups(pool)
         for name in flat(pool):
-            found = world.get(BlockDevice, name, OPENEBS)
-            assert found is not None
-            assert found.status.state == "Active", f"{name} is not active"
-            assert found.metadata.labels[HOSTNAME_LABEL] == host, f"{name} is elsewhere"
+            judge_device(world, name, host)
     for before in old.spec.pools if old is not None else ():
         heirs = [pool for pool in new.spec.pools if set(flat(pool)) & set(flat(before))]
         if not heirs:
             assert not replicas_of(world, before), "a pool with volumes was removed"
             continue
         [after] = heirs
-        compare(world, before, after)
+        old_type, new_type = before.pool_config, after.pool_config
+        assert old_type.data_raid_group_type == new_type.data_raid_group_type
+        assert old_type.write_cache_group_type == new_type.write_cache_group_type
+        present = flat(before)
+        compare(world, old_type.data_raid_group_type, before.data_raid_groups, after.data_raid_groups, present)
+        caches = before.write_cache_raid_groups, after.write_cache_raid_groups
+        compare(world, old_type.write_cache_group_type, *caches, present)
 
 
-def compare(world: World, before: PoolSpec, after: PoolSpec) -> None:
-    assert before.pool_config.data_raid_group_type == after.pool_config.data_raid_group_type
-    raid = before.pool_config.data_raid_group_type
-    for number, group in enumerate(names(before)):
-        now = names(after)[number]
+def judge_groups(pool: PoolSpec) -> None:
+    """Each group has a size that its type allows, and all groups of a pool the same."""
+    for raid, groups in (
+        (pool.pool_config.data_raid_group_type, names(pool.data_raid_groups)),
+        (pool.pool_config.write_cache_group_type, names(pool.write_cache_raid_groups)),
+    ):
+        assert all(is_legal(raid, len(group)) for group in groups), f"{raid} of {groups}"
+        assert raid == "stripe" or len({len(group) for group in groups}) <= 1
+        assert raid != "stripe" or len(groups) == 1
+
+
+def judge_device(world: World, name: str, host: str) -> None:
+    """A disk that may be used there: well, in its place, and nobody else's."""
+    found = world.get(BlockDevice, name, OPENEBS)
+    assert found is not None
+    assert found.status.state == "Active", f"{name} is not active"
+    assert found.metadata.labels[HOSTNAME_LABEL] == host, f"{name} is elsewhere"
+    assert "openebs.io/block-device-tag" not in found.metadata.labels, f"{name} has a tag that is not allowed"
+    if (claimed := found.spec.claim_ref) is not None:
+        claim = world.get(BlockDeviceClaim, claimed.name, OPENEBS)
+        assert claim is not None
+        assert claim.metadata.labels.get(POOL_CLUSTER_LABEL) == "pools", f"{name} is somebody else's"
+
+
+def compare(
+    world: World, raid: str, old: Sequence[RaidGroup], new: Sequence[RaidGroup], present: Sequence[str]
+) -> None:
+    for number, group in enumerate(names(old)):
+        now = names(new)[number]
         assert len(now) == len(group) or (raid == "stripe" and len(now) > len(group))
         changed = [(was, is_) for was, is_ in zip(group, now, strict=False) if was != is_]
         assert len(changed) <= (0 if raid == "stripe" else 1)
@@ -91,7 +140,7 @@ def compare(world: World, before: PoolSpec, after: PoolSpec) -> None:
             assert sizes[0] is not None
             assert sizes[1] is not None
             assert sizes[1].spec.capacity.storage >= sizes[0].spec.capacity.storage
-            assert is_ not in flat(before)
+            assert is_ not in present
 
 
 def replicas_of(world: World, pool: PoolSpec) -> list[str]:
@@ -107,12 +156,12 @@ def replicas_of(world: World, pool: PoolSpec) -> list[str]:
 class Life:
     """A cluster to which things happen."""
 
-    def __init__(self, raid: str, *, local: bool) -> None:
+    def __init__(self, raid: str, *, local: bool, extras: str) -> None:
         self.raid = raid
         disks: dict[str, Any] = {"local": {}} if local else external()
         declared = config(
             diskConfig={**disks, "minCount": SIZES[raid], "lostAfterSeconds": 60},
-            poolConfig={"raidType": raid, "poolExpansion": {"maxGroups": 3}},
+            poolConfig={"raidType": raid, "poolExpansion": {"maxGroups": 3}, **EXTRAS[extras]},
             allowedNodes=SELECTED,
             minPoolCount=2,
             maxPoolCount=3,
@@ -122,6 +171,9 @@ class Life:
             for name in NAMES:
                 for number in range(SIZES[raid] + 2):
                     self.world.put(device(f"disk-{name}-{number}", name))
+        if extras == "detected":
+            for name in NAMES[::2]:
+                self.world.put(device(f"fast-{name}", name, 10, drive="SSD"))
         self.world.judge = judge
         self.made = 0
 
@@ -162,6 +214,14 @@ class Life:
             case "unvolume":
                 for replica in world.of(CStorVolumeReplica)[: which + 1]:
                     world.remove(replica)
+            case "degrade":
+                for replica in world.of(CStorVolumeReplica)[: which + 1]:
+                    world.put(replace(replica, status=replace(replica.status, phase="Degraded")))
+            case "steal" | "tag":
+                # Somebody else takes a disk that is free, or reserves it.
+                free = [d for d in world.of(BlockDevice) if d.spec.claim_ref is None and self._is_nobodys(d)]
+                if free:
+                    self._take(free[which % len(free)], what)
             case "fill":
                 if hosts:
                     world.used[hosts[which % len(hosts)]] = 190
@@ -174,20 +234,60 @@ class Life:
                 for _ in range(which):
                     world.stand_in()
 
+    @staticmethod
+    def _is_nobodys(found: BlockDevice) -> bool:
+        return CONFIG_UID_LABEL not in found.metadata.labels
+
+    def _take(self, found: BlockDevice, what: str) -> None:
+        if what == "tag":
+            labels = {**found.metadata.labels, "openebs.io/block-device-tag": "reserved"}
+            self.world.put(replace(found, metadata=replace(found.metadata, labels=labels)))
+            return
+        name = f"theirs-{found.metadata.name}"
+        self.world.put(BlockDeviceClaim(metadata=ObjectMeta(name=name, namespace=OPENEBS)))
+        spec = replace(found.spec, claim_ref=ObjectReference(name=name))
+        self.world.put(replace(found, spec=spec, status=replace(found.status, claim_state="Claimed")))
+
     def _revive(self, name: str) -> None:
         found = self.world.get(BlockDevice, name, OPENEBS)
         if found is not None:
-            from tests.backends.cstor.world import replace
-
             self.world.put(replace(found, status=replace(found.status, state="Active")))
 
+    def step(self) -> None:
+        """One step of the world, in which no pool leaves its place without need."""
+        world = self.world
+        before = {entry.slot: entry for entry in world.plan.spec.nodes} if world.plan is not None else {}
+        copies = world.of(CStorVolumeReplica)
+        holders = {i.spec.host_name: i.metadata.name for i in world.of(CStorPoolInstance) if i.status.phase == "ONLINE"}
+        world.step()
+        after = {entry.slot: entry for entry in world.plan.spec.nodes} if world.plan is not None else {}
+        stayed = {holders.get(e.name) for slot, e in before.items() if slot in after and after[slot].name == e.name}
+        for slot, entry in before.items():
+            if slot in after and (after[slot].name, after[slot].uid) == (entry.name, entry.uid):
+                continue
+            there = world.get(Node, entry.name)
+            if there is None or there.metadata.uid != entry.uid:
+                continue
+            unwanted = there.metadata.labels.get("pools") != "yes"
+            most = world.config.spec.max_pool_count
+            assert unwanted or (slot not in after and most is not None and len(before) > most), "it left without need"
+            held = [r for r in copies if r.metadata.labels[POOL_INSTANCE_LABEL] == holders.get(entry.name)]
+            for replica in held:
+                assert any(is_another_copy(replica, other, stayed) for other in copies), "it left with the only copy"
 
-def live(raid: str, local: bool, events: list[tuple[str, Any]], paces: list[int]) -> Life:
-    life = Life(raid, local=local)
+
+def is_another_copy(replica: CStorVolumeReplica, other: CStorVolumeReplica, stayed: set[str | None]) -> bool:
+    """A healthy one of the same volume, in a pool that stayed."""
+    same = other.metadata.labels[VOLUME_LABEL] == replica.metadata.labels[VOLUME_LABEL]
+    return same and other.status.phase == "Healthy" and other.metadata.labels[POOL_INSTANCE_LABEL] in stayed
+
+
+def live(raid: str, local: bool, extras: str, events: list[tuple[str, Any]], paces: list[int]) -> Life:
+    life = Life(raid, local=local, extras=extras)
     for number, (what, which) in enumerate(events):
         life.happen(what, which)
         for _ in range(paces[number % len(paces)]):
-            life.world.step()
+            life.step()
     life.world.settle(rounds=150)
     return life
 
@@ -195,6 +295,7 @@ def live(raid: str, local: bool, events: list[tuple[str, Any]], paces: list[int]
 LIVES = {
     "raid": st.sampled_from(sorted(SIZES)),
     "local": st.booleans(),
+    "extras": st.sampled_from(sorted(EXTRAS)),
     "events": st.lists(EVENTS, max_size=12),
     "paces": st.lists(st.integers(0, 6), min_size=1, max_size=4),
 }
@@ -241,8 +342,10 @@ def check_again(life: Life) -> None:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(**LIVES)
-def test_no_life_breaks_the_rules(raid: str, local: bool, events: list[tuple[str, Any]], paces: list[int]) -> None:
-    life = live(raid, local, events, paces)
+def test_no_life_breaks_the_rules(
+    raid: str, local: bool, extras: str, events: list[tuple[str, Any]], paces: list[int]
+) -> None:
+    life = live(raid, local, extras, events, paces)
     check_rest(life)
     check_again(life)
 
@@ -251,8 +354,10 @@ def test_no_life_breaks_the_rules(raid: str, local: bool, events: list[tuple[str
 @pytest.mark.timeout(3600)
 @settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(**LIVES)
-def test_no_life_breaks_the_rules_deep(raid: str, local: bool, events: list[Any], paces: list[int]) -> None:
-    life = live(raid, local, events, paces)
+def test_no_life_breaks_the_rules_deep(
+    raid: str, local: bool, extras: str, events: list[Any], paces: list[int]
+) -> None:
+    life = live(raid, local, extras, events, paces)
     check_rest(life)
     check_again(life)
 
@@ -260,7 +365,7 @@ def test_no_life_breaks_the_rules_deep(raid: str, local: bool, events: list[Any]
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(SIZES)), st.booleans(), st.lists(st.sampled_from(NAMES[4:]), unique=True, min_size=1))
 def test_a_new_node_never_moves_a_pool(raid: str, local: bool, new: list[str]) -> None:
-    life = live(raid, local, [], [1])
+    life = live(raid, local, "plain", [], [1])
     before = life.world.planned()
     for name in new:
         life.world.put(life.node(name))

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from quartermaster.backends.cstor import reasons
 from quartermaster.backends.cstor.settings import Settings, Surroundings, judge
 from quartermaster.resources.agility import CStorClusterConfig, CStorClusterConfigSpec
 from quartermaster.resources.codec import from_document
@@ -37,6 +38,13 @@ def problems(around: Surroundings = SIX, **given: Any) -> list[str]:
 def test_the_least_number_is_that_of_the_nodes_up_to_three(allowed: int, nodes: int, least: int, most: int) -> None:
     found = settings(Surroundings(allowed, nodes))
     assert (found.least_pools, found.most_pools) == (least, most)
+
+
+def test_nodes_that_are_lost_do_not_lower_what_was_planned() -> None:
+    assert settings(Surroundings(2, 2, settled_pools=3)).least_pools == 3
+    assert settings(Surroundings(0, 0, settled_pools=7)).least_pools == 3
+    assert settings(Surroundings(0, 6, settled_pools=3), maxPoolCount=2).least_pools == 2
+    assert settings(Surroundings(0, 6, settled_pools=3), minPoolCount=1).least_pools == 1
 
 
 def test_the_most_is_two_more_than_the_least() -> None:
@@ -153,11 +161,18 @@ def test_old_spellings_hold_and_are_pointed_out() -> None:
     assert verdict.settings.provisioner is not None
     assert verdict.settings.terms[0].match_labels == {"a": "b"}
     assert verdict.settings.threshold == 0.5
-    assert [warning.fix for warning in verdict.warnings] == [
+    assert {warning.reason for warning in verdict.warnings} == {reasons.OLD_SPELLING}
+    assert [warning.problem.fix for warning in verdict.warnings] == [
         "write externalProvisioner",
         "write nodeSelectorTerms",
         "write threshold",
     ]
+
+
+def test_each_warning_has_its_own_reason_and_the_gravest_comes_first() -> None:
+    late = {"poolExpansion": {"capacityThreshold": {"used-capacity": 0.9}}}
+    found = judge(spec(poolConfig=late), SIX).warnings
+    assert [warning.reason for warning in found] == [reasons.THRESHOLD_TOO_HIGH, reasons.OLD_SPELLING]
 
 
 def test_both_spellings_at_once_are_a_mistake() -> None:

@@ -131,7 +131,8 @@ def test_a_node_that_loses_its_label_hands_its_pool_and_disks_to_another() -> No
     world = cluster(allowedNodes=SELECTED)
     disks = {s.metadata.name for s in world.storages_on("n1")}
     groups = world.groups("n1")
-    world.volume_on("n1")
+    for host in ("n1", "n2"):
+        world.volume_on(host)
     world.relabel("n1", pools=None)
     world.settle()
     assert world.planned() == ["n0", "n4", "n2"]

@@ -30,6 +30,7 @@ from quartermaster.resources.openebs import (
     HOSTNAME_LABEL,
     POOL_CLUSTER_LABEL,
     POOL_INSTANCE_LABEL,
+    VOLUME_LABEL,
     BlockDevice,
     BlockDeviceClaim,
     CStorPoolCluster,
@@ -444,7 +445,7 @@ class World:
             spec = replace(found.spec, claim_ref=None)
             self.put(replace(found, spec=spec, status=replace(found.status, claim_state="Unclaimed")))
 
-    def volume_on(self, host: str, name: str = "volume") -> CStorVolumeReplica:
+    def volume_on(self, host: str, name: str = "volume", phase: str = "Healthy") -> CStorVolumeReplica:
         """A replica of a volume in the pool of that host."""
         instance = next(i for i in self.of(CStorPoolInstance) if i.spec.host_name == host)
         replica = from_document(
@@ -453,8 +454,9 @@ class World:
                 "metadata": {
                     "name": f"{name}-{instance.metadata.name}",
                     "namespace": OPENEBS,
-                    "labels": {POOL_INSTANCE_LABEL: instance.metadata.name},
-                }
+                    "labels": {POOL_INSTANCE_LABEL: instance.metadata.name, VOLUME_LABEL: name},
+                },
+                "status": {"phase": phase},
             },
         )
         return self.put(replica)

@@ -6,10 +6,14 @@ The store is in memory, so that leaders can be killed at each of their steps; th
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
 
 from quartermaster.backends.etcd.agent import EtcdAgent
 from quartermaster.backends.etcd.fake import FakeEtcd, FakeUsers
@@ -24,10 +28,10 @@ from quartermaster.backends.etcd.tool import DAEMON
 from quartermaster.engine.controller import Scope
 from quartermaster.engine.election import Election
 from quartermaster.engine.runtime import Runtime
-from quartermaster.host import Facts
+from quartermaster.host import Daemon, DaemonRuntime, DaemonStatus, Facts
+from quartermaster.host import Host as Machine
 from quartermaster.host.fake import FakeCommands, FakeMachine, Faults, Moment, fake_host
 from quartermaster.orchestration.agent import AgentRuntime
-from quartermaster.orchestration.inventory import still_facts
 from quartermaster.orchestration.leader import Orchestrator
 from quartermaster.orchestration.timings import Timings
 from quartermaster.planning.health import HostHealth
@@ -37,6 +41,7 @@ from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
 from quartermaster.testing.simulation import Process, simulation_loop
 from quartermaster.testing.simulation.process import PROCESS
+from tests.orchestration.samples import still_facts
 
 TIMINGS = Timings(
     heartbeat_s=1.0, unhealthy_after_s=6.0, move_data_after_s=30.0, debounce_s=0.0, verify_s=20.0, inventory_s=600.0
@@ -90,6 +95,32 @@ class Steps:
         return None
 
 
+class Disk:
+    """What etcd does to its directory. It notes a member that is started again without what it wrote before."""
+
+    def __init__(self, made: ModelledCluster, daemons: DaemonRuntime) -> None:
+        self._made = made
+        self._daemons = daemons
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._daemons, name)
+
+    async def ensure(self, daemon: Daemon) -> DaemonStatus:
+        argv = daemon.argv
+        member, data, state = (
+            argv[argv.index(flag) + 1] for flag in ("--name", "--data-dir", "--initial-cluster-state")
+        )
+        log = Path(data, "member", "wal")
+        if not (await self._daemons.status(daemon.name)).running:
+            if not log.exists() and (member in self._made.started or (state == "new" and self._made.started)):
+                self._made.etcd.violations.append(f"{member} was started without its data, as {state}")
+            self._made.started[member] = None
+        status = await self._daemons.ensure(daemon)
+        log.mkdir(parents=True, exist_ok=True)
+        (log / "0.wal").touch()
+        return status
+
+
 class ModelledCluster:
     def __init__(self, directory: Path, *, kill_at: int | None = None, tool_faults: Faults | None = None) -> None:
         self.steps = Steps(kill_at)
@@ -102,6 +133,7 @@ class ModelledCluster:
         self.processes: dict[str, Process[None]] = {}
         self.certified: Callable[[str], bool] = lambda _host: True
         self.directory = directory
+        self.started: dict[str, None] = {}  # the members that ever ran
 
     async def begin(self) -> None:
         """What `qm up` does on h1."""
@@ -116,7 +148,8 @@ class ModelledCluster:
             initial=initial_cluster([("etcd-1", config.peer_url)]),
         )
         local.write(named)
-        await fake_host(self.machines[address("h1")]).daemons.ensure(local.daemon(named))
+        await self.with_disk(fake_host(self.machines[address("h1")])).daemons.ensure(local.daemon(named))
+        local.write(replace(named, new_cluster=False, begun=True))
         self.etcd.bootstrap("etcd-1", config.peer_url, config.client_url)
         await self.store.create(to_object(first_memory("c", "h1", named), "default"))
 
@@ -135,7 +168,7 @@ class ModelledCluster:
             await AgentRuntime(
                 ObjectStore(self.kv, manager=name),
                 name,
-                fake_host(machine, commands=commands),
+                self.with_disk(fake_host(machine, commands=commands)),
                 [EtcdAgent(state)],
                 directory=state,
                 addresses=(address(name),),
@@ -153,6 +186,13 @@ class ModelledCluster:
         """The machine with all that ran on it."""
         self.processes[name].kill()
         self.machine(name).reboot()
+
+    def with_disk(self, machine: Machine) -> Machine:
+        return replace(machine, daemons=Disk(self, machine.daemons))
+
+    def wipe(self, name: str) -> None:
+        """A new machine takes its place, or it has lost its disk: certificates are given again, data are not."""
+        shutil.rmtree(self._state(name) / "etcd")
 
     async def take_out(self, name: str) -> None:
         """Somebody deletes the Host of a machine that is gone."""

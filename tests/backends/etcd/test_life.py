@@ -25,7 +25,7 @@ from quartermaster.testing.simulation import record, run
 
 from .modelled import LEADERS, ModelledCluster, address, host_of
 
-ACTS = ("lose", "return", "join", "leave", "kill leader", "take out", "wait")
+ACTS = ("lose", "return", "replace", "join", "leave", "kill leader", "take out", "wait")
 LONGEST_S = 90.0
 
 
@@ -45,6 +45,11 @@ class Life:
             case "return" if self.lost:
                 name = self.source.choice(list(self.lost))
                 del self.lost[name]
+                self._start(name)
+            case "replace" if self.lost:
+                name = self.source.choice(list(self.lost))
+                del self.lost[name]
+                self.made.wipe(name)
                 self._start(name)
             case "join" if self.numbers < 9:
                 self.numbers += 1

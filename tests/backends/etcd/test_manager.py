@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from quartermaster.backends.etcd.tool import Alarm, RaisedAlarm
 from quartermaster.resources.kubernetes.core import Event
 from quartermaster.resources.marks import LEAVING
-from quartermaster.resources.orchestration import Host
+from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.stores.modify import modify
 from quartermaster.testing.simulation import run, simulated
 
@@ -29,9 +29,9 @@ async def test_members_follow_the_hosts_and_their_hosts_may_lead() -> None:
         assert [seat.id for seat in memory.seats] == ["etcd-1", "etcd-2", "etcd-3"]
         assert made.daemons() == ["h1", "h2", "h3"]
         assert sorted(user for user in made.users.users if user.startswith("leader.")) == [
-            "leader.h1",
-            "leader.h2",
-            "leader.h3",
+            "leader.h1.etcd-1",
+            "leader.h2.etcd-2",
+            "leader.h3.etcd-3",
         ]
         assert made.etcd.violations == []
 
@@ -45,7 +45,7 @@ async def test_a_member_whose_host_is_lost_for_good_is_replaced_and_its_name_is_
         memory = await made.settle("h1", "h2", "h4")
         assert [seat.id for seat in memory.seats] == ["etcd-1", "etcd-2", "etcd-4"]
         assert made.etcd.history[-3:] == ["remove etcd-3", f"add https://{address('h4')}:2380", "promote etcd-4"]
-        assert "leader.h3" not in made.users.users
+        assert "leader.h3.etcd-3" not in made.users.users
         assert made.etcd.violations == []
         # Back again it finds that it is no member any more: it clears up, and its data lie aside.
         made.host("h3")
@@ -65,6 +65,50 @@ async def test_a_lost_host_alone_changes_nothing_and_taking_it_out_does() -> Non
         await made.take_out("h3")
         await made.settle("h1")
         assert made.etcd.violations == []
+
+
+@simulated(range(3))
+@pytest.mark.parametrize("name", ["h1", "h3"])
+async def test_a_member_without_its_data_is_never_started_and_another_takes_its_place_on_the_same_host(
+    name: str,
+) -> None:
+    """A replaced machine, or a lost disk; with three hosts and no spare one."""
+    async with modelled("h1", "h2", "h3") as made:
+        before = (await made.settle("h1", "h2", "h3")).at(name)
+        assert before is not None
+        made.lose(name)
+        made.wipe(name)
+        await asyncio.sleep(5)
+        made.host(name)
+        deadline = asyncio.get_running_loop().time() + 300
+        while (seat := (await made.memory()).at(name)) is None or seat.id == before.id or seat.phase != "serving":
+            assert made.etcd.violations == []
+            assert asyncio.get_running_loop().time() < deadline, (await made.memory()).seats
+            await asyncio.sleep(1)
+        memory = await made.settle("h1", "h2", "h3")
+        assert "etcd-4" in {one.id for one in memory.seats}
+        assert made.etcd.history[-3:] == [
+            f"remove {before.id}",
+            f"add https://{address(name)}:2380",
+            "promote etcd-4",
+        ]
+        assert made.etcd.violations == []
+        assert made.daemons() == ["h1", "h2", "h3"]
+
+
+@simulated()
+async def test_the_only_member_without_its_data_is_not_started_and_says_so() -> None:
+    async with modelled("h1") as made:
+        await made.settle("h1")
+        await asyncio.sleep(10)
+        made.lose("h1")
+        made.wipe("h1")
+        made.host("h1")
+        await asyncio.sleep(60)
+        assert made.daemons() == []
+        work = await made.store.get(Assignment, "etcd.h1", "default")
+        assert work.status.state == "failed"
+        assert "cannot start etcd-1: its data are not on this host" in work.status.message
 
 
 @simulated()

@@ -114,6 +114,10 @@ def groups_of(pool: PoolSpec) -> Groups:
     return [[device.block_device_name for device in group.block_devices] for group in pool.data_raid_groups]
 
 
+def cache_of(pool: PoolSpec) -> Groups:
+    return [[device.block_device_name for device in group.block_devices] for group in pool.write_cache_raid_groups]
+
+
 def new_problems(cluster: CStorPoolCluster, world: World) -> Iterator[str]:
     """What is wrong with the pools as they are, whatever was before."""
     nodes: set[str] = set()
@@ -127,16 +131,17 @@ def new_problems(cluster: CStorPoolCluster, world: World) -> Iterator[str]:
         if node.metadata.name in nodes:
             yield f"two pools on node {node.metadata.name}"
         nodes.add(node.metadata.name)
-        yield from _sizes(pool)
-        for name in (name for group in groups_of(pool) for name in group):
+        yield from _sizes(pool.pool_config.data_raid_group_type, groups_of(pool))
+        if pool.write_cache_raid_groups:
+            yield from _sizes(pool.pool_config.write_cache_group_type, cache_of(pool))
+        for name in (name for group in (*groups_of(pool), *cache_of(pool)) for name in group):
             if name in used:
                 yield f"device {name} is used twice"
             used.add(name)
             yield from _device_problems(name, node, cluster, world)
 
 
-def _sizes(pool: PoolSpec) -> Iterator[str]:
-    kind, groups = pool.pool_config.data_raid_group_type, groups_of(pool)
+def _sizes(kind: str, groups: Groups) -> Iterator[str]:
     if kind not in ("stripe", "mirror", "raidz", "raidz2"):
         yield f"there is no raid type {kind}"
     if kind == "stripe" and len(groups) != 1:
@@ -160,6 +165,10 @@ def _device_problems(name: str, node: Node, cluster: CStorPoolCluster, world: Wo
         yield f"device {name} is not on node {node.metadata.name}"
     if device.spec.filesystem.fs_type not in ("", "zfs_member"):
         yield f"device {name} has a file system"
+    tag = device.metadata.labels.get("openebs.io/block-device-tag")
+    allowed = cluster.metadata.annotations.get("openebs.io/allowed-bd-tags", "").split(",")
+    if tag is not None and (not tag.strip() or tag not in [one.strip() for one in allowed]):
+        yield f'device {name} has the tag "{tag}"'
     claim = world.claims.get(name)
     if device.spec.claim_ref is not None:
         owner = claim.metadata.labels.get(POOL_CLUSTER_LABEL) if claim is not None else None
@@ -180,10 +189,15 @@ def update_problems(old: CStorPoolCluster, new: CStorPoolCluster, world: World) 
             yield f"the raid type changes from {kind} to {after.pool_config.data_raid_group_type}"
         if before.pool_config.write_cache_group_type != after.pool_config.write_cache_group_type:
             yield "the type of the write cache changes"
-        if len(groups_of(after)) < len(groups_of(before)):
-            yield "a group is removed"
-        for old_group, new_group in zip(groups_of(before), groups_of(after), strict=False):
-            yield from _group_problems(kind, old_group, new_group, world)
+        cache = before.pool_config.write_cache_group_type
+        for type_, olds, news in (
+            (kind, groups_of(before), groups_of(after)),
+            (cache, cache_of(before), cache_of(after)),
+        ):
+            if len(news) < len(olds):
+                yield "a group is removed"
+            for old_group, new_group in zip(olds, news, strict=False):
+                yield from _group_problems(type_, old_group, new_group, world)
 
 
 def _same_pool(pool: PoolSpec, cluster: CStorPoolCluster) -> PoolSpec | None:

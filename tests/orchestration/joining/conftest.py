@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from quartermaster.testing.servers import OLDEST_ETCD, find_etcd, find_program
 
-from .hosts import FLAGS, Cluster, cluster
+from .hosts import FLAGS, SETTINGS, Cluster, cluster
 
 
 @pytest.fixture
@@ -32,5 +33,5 @@ async def etcd_oldest_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     program = find_etcd("etcd", OLDEST_ETCD)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     async with cluster(tmp_path) as made:
-        made.flags = tuple(flag for flag in FLAGS if flag != "--unsafe-no-fsync")
+        made.settings = replace(SETTINGS, flags=tuple(flag for flag in FLAGS if flag != "--unsafe-no-fsync"))
         yield made

@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from quartermaster.backends.etcd.membership import EtcdSettings
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -23,8 +25,10 @@ class Told(msgspec.Struct, frozen=True):
     directory: str
     name: str
     address: str
-    trace: str  # where steps are written
-    kill_at: int = -1
+    trace: str  # where steps are written, by all hosts
+    settings: EtcdSettings
+    kill_at: int = -1  # the number of a step
+    kill_first: tuple[str, ...] = ()  # names of steps: at the first of each
 
 
 def counted(told: Told, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,9 +37,10 @@ def counted(told: Told, name: str, function: Callable[..., Any]) -> Callable[...
     async def call(*arguments: Any, **options: Any) -> Any:
         step = name(*arguments) if callable(name) else name
         if step:
+            before = Path(told.trace).read_text().splitlines()
             with open(told.trace, "a") as trace:
                 trace.write(f"{step}\n")
-            if len(Path(told.trace).read_text().splitlines()) - 1 == told.kill_at:
+            if len(before) == told.kill_at or (step in told.kill_first and step not in before):
                 os.kill(os.getpid(), signal.SIGKILL)
         return await function(*arguments, **options)
 
@@ -57,6 +62,7 @@ async def main(told: Told) -> None:
     for call in ("add_learner", "promote", "remove"):
         setattr(EtcdClient, call, counted(told, call, getattr(EtcdClient, call)))
     host = LoopbackHost(Path(told.directory), told.name, told.address)
+    host.settings = told.settings
     async with TaskGroup() as group:
         host.start(group)
         await asyncio.Event().wait()

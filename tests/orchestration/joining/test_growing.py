@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.engine.election import LEADER_LEASE
 from quartermaster.orchestration.heartbeat import heartbeat_name
 from quartermaster.orchestration.joining.leaving import announce
 from quartermaster.resources import ConfigMap, Host, Lease, ObjectMeta
@@ -96,9 +97,19 @@ async def bystanders(cluster: Cluster, count: int) -> AsyncIterator[None]:
             await store.delete(Host, name, "default")
 
 
+async def until_silent(cluster: Cluster, name: str) -> str:
+    """Until nobody hears of that host any more; a token for a machine that takes its place."""
+    async with cluster.store() as store, asyncio.timeout(60):
+        while (await store.get(Host, name, "default")).status.state == "Ready":
+            await asyncio.sleep(0.1)
+    return await cluster.token(host=name)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_etcd_grows_from_one_to_three_and_five_and_shrinks_again_under_a_writer(etcd_hosts: Cluster) -> None:
+    # Whoever writes or joins here knows h1, which stays: nobody has to learn of the others first.
+    etcd_hosts.settings = replace(etcd_hosts.settings, settle_s=1.0)
     await etcd_hosts.begin("h1")
     async with writing(etcd_hosts):
         await etcd_hosts.add("h2")
@@ -148,6 +159,49 @@ async def test_the_first_host_can_be_lost_too_and_the_others_go_on(etcd_hosts: C
     assert {seat.host for seat in memory.seats} == {"h2", "h3", "h4"}
     # And a new host joins with a token made by who leads now.
     await etcd_hosts.add("h5")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_a_new_machine_takes_the_place_of_the_first_host_and_gets_another_member(etcd_hosts: Cluster) -> None:
+    """With three hosts and no spare one: the member that was there never starts on a machine without its data."""
+    await etcd_hosts.begin("h1")
+    for name in ("h2", "h3"):
+        await etcd_hosts.add(name)
+    await etcd_hosts.until_members("h1", "h2", "h3")
+    async with etcd_hosts.store() as store:
+        await store.create(ConfigMap(metadata=ObjectMeta(name="kept", namespace="default")))
+    await until(lambda: etcd_hosts.hosts["h2"].access.may_lead)
+    first = etcd_hosts.hosts["h1"]
+    await first.lose()
+    first.wipe()
+    token = await until_silent(etcd_hosts, "h1")
+    await etcd_hosts.add("h1", token=token)
+    memory = await etcd_hosts.until_members("h1", "h2", "h3", timeout_s=90)
+    assert sorted(seat.id for seat in memory.seats) == ["etcd-2", "etcd-3", "etcd-4"]
+    async with etcd_hosts.store() as store:
+        assert await store.get(ConfigMap, "kept", "default")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+async def test_the_host_that_leads_gives_up_its_member_and_its_agent_goes_on(etcd_hosts: Cluster) -> None:
+    first = await etcd_hosts.begin("h1")
+    for name in ("h2", "h3", "h4"):
+        await etcd_hosts.add(name)
+    await etcd_hosts.until_members("h1", "h2", "h3")
+    async with etcd_hosts.store() as store:
+        assert (await store.get(Lease, LEADER_LEASE, "default")).spec.holder_identity == "h1"
+        await announce(store, "h1", "default", leaving=True)
+    await etcd_hosts.until_members("h2", "h3", "h4", timeout_s=90)
+    await until(lambda: not first.access.may_lead)
+    host = await open_store(first.access.url)
+    before = (await host.get(Lease, heartbeat_name("h1"), "default")).spec.renew_time
+    async with asyncio.timeout(30):
+        while (await host.get(Lease, heartbeat_name("h1"), "default")).spec.renew_time == before:
+            await asyncio.sleep(0.1)
+    await host.close()
+    assert first.runs
 
 
 @pytest.mark.slow

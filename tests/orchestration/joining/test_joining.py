@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.backends.etcd.member import LocalMember, MemberConfig
 from quartermaster.host import open_host
 from quartermaster.orchestration.heartbeat import heartbeat_name
 from quartermaster.orchestration.joining.access import read_access
@@ -20,6 +21,7 @@ from quartermaster.resources import Assignment, ConfigMap, Host, Lease, ObjectMe
 from quartermaster.resources.orchestration import AssignmentSpec
 from quartermaster.stores import open_store
 from quartermaster.support.errors import (
+    ConflictError,
     ForbiddenError,
     InvalidError,
     ToolMissingError,
@@ -50,6 +52,19 @@ async def registered(cluster: Cluster, *names: str) -> None:
             await asyncio.sleep(0.1)
 
 
+async def until_state(cluster: Cluster, name: str, state: str) -> None:
+    async with cluster.store() as store, asyncio.timeout(30):
+        while (await store.get(Host, name, "default")).status.state != state:
+            await asyncio.sleep(0.1)
+
+
+async def opens_nothing(url: str) -> None:
+    store = await open_store(f"{url}&timeout=2")
+    with pytest.raises((ForbiddenError, UnauthorizedError)):
+        await store.get(Host, "h2", "default")
+    await store.close()
+
+
 async def test_etcd_that_is_not_installed_is_a_sentence_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +73,12 @@ async def test_etcd_that_is_not_installed_is_a_sentence_with_the_package(
     with pytest.raises(ToolMissingError, match="etcd is not installed; install the package etcd-server"):
         await bootstrap(tmp_path / "h1", "h1", ["127.0.0.1"], machine=open_host(tmp_path / "h1"))
     assert read_access(tmp_path / "h1") is None
+
+
+async def test_no_cluster_is_made_over_the_member_of_another(tmp_path: Path) -> None:
+    LocalMember(tmp_path / "h1").write(MemberConfig(member="etcd-7", address="127.0.0.1", begun=True))
+    with pytest.raises(ConflictError, match=r"cannot make a cluster of host h1: .*/etcd holds a member of another one"):
+        await bootstrap(tmp_path / "h1", "h1", ["127.0.0.1"], machine=open_host(tmp_path / "h1"))
 
 
 @pytest.mark.slow
@@ -90,13 +111,47 @@ async def test_a_token_that_expired_or_is_for_another_is_refused(etcd_hosts: Clu
 
 
 @pytest.mark.slow
-async def test_a_name_that_is_taken_needs_a_token_for_it(etcd_hosts: Cluster, tmp_path: Path) -> None:
+async def test_a_name_that_is_taken_costs_no_token(etcd_hosts: Cluster, tmp_path: Path) -> None:
     await etcd_hosts.begin("h1")
-    await etcd_hosts.add("h2")
-    with pytest.raises(ForbiddenError, match="a host of that name is in the cluster"):
-        await join(tmp_path / "twin", await etcd_hosts.token(), host="h2", addresses=["127.0.0.1"])
-    access = await join(tmp_path / "new", await etcd_hosts.token(host="h2"), host="h2", addresses=["127.0.0.1"])
-    assert access.host == "h2"
+    token = await etcd_hosts.token()
+    with pytest.raises(ForbiddenError, match="cannot join as h1: a host of that name is in the cluster"):
+        await join(tmp_path / "new", token, host="h1", addresses=["127.0.0.1"])
+    assert (await join(tmp_path / "new", token, host="h2", addresses=["127.0.0.1"])).host == "h2"
+
+
+@pytest.mark.slow
+async def test_a_machine_that_takes_the_place_of_a_host_locks_the_old_one_out(
+    etcd_hosts: Cluster, tmp_path: Path
+) -> None:
+    await etcd_hosts.begin("h1")
+    old = await etcd_hosts.add("h2")
+    await registered(etcd_hosts, "h1", "h2")
+    token = await etcd_hosts.token(host="h2")
+    await until_state(etcd_hosts, "h2", "Ready")
+    with pytest.raises(ForbiddenError, match="cannot take the place of host h2: it is there and gives signs of life"):
+        await join(tmp_path / "new", token, host="h2", addresses=["127.0.0.1"])
+
+    await old.kill()
+    await until_state(etcd_hosts, "h2", "Silent")
+    new = await join(tmp_path / "new", token, host="h2", addresses=["127.0.0.1"])
+    await opens_nothing(old.access.url)
+    store = await open_store(new.url)
+    host = await store.get(Host, "h2", "default")
+    assert host.spec.addresses == ("127.0.0.1",)
+    await store.update(replace(host, metadata=replace(host.metadata, labels={"rack": "7"})))
+    await store.close()
+
+
+@pytest.mark.slow
+async def test_a_name_that_was_given_up_is_taken_again_without_its_old_certificate(
+    etcd_hosts: Cluster, tmp_path: Path
+) -> None:
+    await etcd_hosts.begin("h1")
+    stolen = await join(tmp_path / "stolen", await etcd_hosts.token(), host="h2", addresses=["127.0.0.1"])
+    async with etcd_hosts.store() as leader:
+        await leader.delete(Host, "h2", "default")
+    await join(tmp_path / "new", await etcd_hosts.token(), host="h2", addresses=["127.0.0.1"])
+    await opens_nothing(stolen.url)
 
 
 @pytest.mark.slow

@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from quartermaster.orchestration.registration import HOSTNAME_LABEL
 from quartermaster.provisioning.protocol import SELECTED_NODE
 from quartermaster.resources.kubernetes.volumes import (
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
     VolumeResourceRequirements,
 )
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.storage import StorageNode, StorageNodeSpec
 from quartermaster.stores import modify
@@ -23,7 +23,7 @@ from quartermaster.support import entropy
 from quartermaster.support.errors import StoreError
 from quartermaster.testing.simulation import record
 
-from .hosts import WitnessedMachine, free_paths
+from .hosts import OFFERED, WitnessedMachine, free_paths
 from .invariants import NAMESPACE
 
 TYPE = "local"
@@ -53,6 +53,7 @@ class Administrator:
             self._pull,
             self._swap,
             self._scribble,
+            self._unmount,
         )
         while not enough.is_set():
             await asyncio.sleep(source.expovariate(1 / mean_gap_s))
@@ -67,21 +68,24 @@ class Administrator:
 
     async def _declare(self) -> None:
         host = self._host()
-        spec = StorageNodeSpec(type=TYPE, node_selector={HOSTNAME_LABEL: host}, **self._offer())
+        spec = StorageNodeSpec(type=TYPE, node_selector={HOSTNAME_LABEL: host}, **self._offer(host))
         await self._store.create(StorageNode(metadata=ObjectMeta(name=f"node-{host}", namespace=NAMESPACE), spec=spec))
 
     async def _redeclare(self) -> None:
-        offer = self._offer()
+        host = self._host()
+        offer = self._offer(host)
         await self._change_node(
-            lambda spec: replace(spec, **{"devices": (), "directories": (), "use_all_devices": None, **offer})
+            host, lambda spec: replace(spec, **{"devices": (), "directories": (), "use_all_devices": None, **offer})
         )
 
     async def _consent(self) -> None:
         host = self._host()
-        holding = [disk.serial for disk in self._machines[host].disks.values() if disk.signatures]
+        holding = [disk.serial for disk in self._machines[host].storage.values() if disk.signatures]
         if holding:
             serial = entropy.source().choice(holding)
-            await self._change_node(lambda spec: replace(spec, wipe=tuple({**dict.fromkeys(spec.wipe), serial: None})))
+            await self._change_node(
+                host, lambda spec: replace(spec, wipe=tuple({**dict.fromkeys(spec.wipe), serial: None}))
+            )
 
     async def _undeclare(self) -> None:
         await self._store.delete(StorageNode, f"node-{self._host()}", NAMESPACE)
@@ -96,46 +100,58 @@ class Administrator:
     async def _plug(self) -> None:
         machine = self._machines[self._host()]
         path = next((path for path in free_paths() if path not in machine.disks), "")
-        if path and len(machine.disks) < 4:
+        if path and len(machine.storage) < 4:
             machine.plug(path.removeprefix("/dev/"))
 
     async def _pull(self) -> None:
         machine = self._machines[self._host()]
-        if machine.disks:
-            machine.pull(entropy.source().choice(sorted(machine.disks)))
+        if machine.storage:
+            machine.pull(entropy.source().choice(list(machine.storage)))
 
     async def _swap(self) -> None:
         """Another disk, blank, where one was: a path is no identity."""
         machine = self._machines[self._host()]
-        if machine.disks:
-            path = entropy.source().choice(sorted(machine.disks))
+        if machine.storage:
+            path = entropy.source().choice(list(machine.storage))
             machine.pull(path)
             machine.plug(path.removeprefix("/dev/"))
 
     async def _scribble(self) -> None:
         machine = self._machines[self._host()]
-        blank = [path for path, disk in sorted(machine.disks.items()) if not disk.signatures]
+        blank = [path for path, disk in machine.storage.items() if not disk.signatures]
         if blank:
             machine.scribble(entropy.source().choice(blank))
 
-    async def _change_node(self, change: Callable[[StorageNodeSpec], StorageNodeSpec]) -> None:
+    async def _unmount(self) -> None:
+        """As after a start of the host at which its disk was not found; or it is mounted again."""
+        machine = self._machines[self._host()]
+        if machine.is_offered and entropy.source().random() < 0.7:
+            machine.unmount_own()
+        else:
+            machine.mount_own()
+
+    async def _change_node(self, host: str, change: Callable[[StorageNodeSpec], StorageNodeSpec]) -> None:
         await modify(
             self._store,
             StorageNode,
-            f"node-{self._host()}",
+            f"node-{host}",
             NAMESPACE,
             lambda node: replace(node, spec=change(node.spec)),
         )
 
-    def _offer(self) -> dict[str, Any]:
-        return entropy.source().choice(
+    def _offer(self, host: str) -> dict[str, Any]:
+        offer: dict[str, Any] = entropy.source().choice(
             (
                 {"devices": ("/dev/vdb",)},
                 {"devices": ("/dev/vdb", "/dev/vdc")},
                 {"use_all_devices": True},
-                {"directories": ("/srv/volumes",)},
+                {"directories": (OFFERED,)},
             )
         )
+        if "directories" in offer:
+            # Who offers the bare place has offered that, and no disk that may be mounted there one day.
+            self._machines[host].mount_own()
+        return offer
 
     def _host(self) -> str:
         return entropy.source().choice(list(self._machines))

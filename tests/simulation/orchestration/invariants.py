@@ -16,7 +16,7 @@ from quartermaster.resources.kind import kind_of
 from quartermaster.resources.kubernetes.core import Event, Lease
 from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
 from quartermaster.resources.marks import INTENT
-from quartermaster.resources.orchestration import Assignment
+from quartermaster.resources.orchestration import SUCCEEDED, Assignment
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects.keys import held_key, kind_prefix
@@ -27,6 +27,7 @@ from tests.simulation.invariants import CONVERGES, FENCED, ONE_LEADER, Violation
 CHOSEN = "no device is touched that was not chosen, or whose identity differs"
 CONSENT = "nothing that might be somebody's data is wiped without a consent that names the disk"
 INTENT_FIRST = "what is about to be done was written down before"
+KEPT = "a finished volume is never made anew, and goes only when somebody asked for it"
 NO_LEAK = "nothing is left over on a host"
 QUIET = "a second configuration run changes nothing"
 
@@ -44,6 +45,7 @@ __all__ = [
     "CONVERGES",
     "FENCED",
     "INTENT_FIRST",
+    "KEPT",
     "NO_LEAK",
     "ONE_LEADER",
     "QUIET",
@@ -65,7 +67,10 @@ class Witness:
         self._revision = 1
         self._uuids: dict[tuple[str, str], str] = {}  # (host, UUID of a file system) → identity of the disk
         self._consents: dict[str, None] = {}  # that were ever given, and not used since
+        self.finished = 0  # reports of volumes that are there
+        self.wiped: dict[str, None] = {}  # serial numbers
         self._intents: dict[str, None] = {}  # uids of claims on which an intent was written
+        self._finished: dict[tuple[str, str], None] = {}  # (host, volume) that somebody may have written to
         kv.faults = self
 
     async def before(self, call: str, key: str) -> None:
@@ -115,6 +120,18 @@ class Witness:
         if before.serial not in self._consents:
             self.violated(CONSENT, f"{host} wipes {before.path} ({before.serial})")
         self._consents.pop(before.serial, None)
+        self.wiped[before.serial] = None
+
+    def is_ours(self, host: str, device: Device) -> bool:
+        return any(self._uuids.get((host, one.uuid)) == device.serial for one in device.signatures)
+
+    def directory_made(self, host: str, path: str) -> None:
+        if (host, _volume(path)) in self._finished:
+            self.violated(KEPT, f"{host} makes {path} again")
+
+    def directory_removed(self, host: str, path: str) -> None:
+        if (host, _volume(path)) in self._finished:
+            self.violated(KEPT, f"{host} removes {path}, and nobody asked for it")
 
     async def _look(self, key: str) -> None:
         revision = await self._kv.revision()
@@ -140,7 +157,7 @@ class Witness:
 
     def _learn(self, key: str, value: Document) -> None:
         if key.startswith(ASSIGNMENTS):
-            self._learn_assignment(value["spec"])
+            self._learn_assignment(value["spec"], value.get("status", {}))
         elif key.startswith(NODES):
             used = {one["id"] for one in value.get("status", {}).get("wiped", ())}
             for serial in value["spec"].get("wipe", ()):
@@ -149,11 +166,16 @@ class Witness:
         elif key.startswith(CLAIMS) and INTENT in value["metadata"].get("annotations", {}):
             self._intents[value["metadata"]["uid"]] = None
 
-    def _learn_assignment(self, spec: dict[str, Any]) -> None:
+    def _learn_assignment(self, spec: dict[str, Any], status: dict[str, Any]) -> None:
         desired = spec.get("desired") or {}
         for entry in desired.get("devices", ()):
             self._uuids.setdefault((spec["host"], entry["uuid"]), entry["id"])
         instance = spec.get("instance", "")
+        if spec.get("absent"):
+            self._finished.pop((spec["host"], instance), None)
+        elif status.get("state") == SUCCEEDED and status.get("observedGeneration") == spec["generation"]:
+            self._finished[spec["host"], instance] = None
+            self.finished += instance.startswith("pvc-")
         if instance.startswith("pvc-") and desired and instance.removeprefix("pvc-") not in self._intents:
             self.violated(INTENT_FIRST, f"{instance} is made, and no claim says so")
 
@@ -174,6 +196,10 @@ class Witness:
         fence = leadership.fence if leadership is not None else None
         if fence is None or held != f"{fence.epoch} {fence.holder}":
             self.violated(FENCED, f"{fence} wrote {key}, held by {held}")
+
+
+def _volume(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _leads(runtime: Runtime) -> bool:

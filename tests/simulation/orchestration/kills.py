@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from quartermaster.host.fake import Faults, Moment
-from quartermaster.orchestration.registration import HOSTNAME_LABEL
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.storage import StorageNode, StorageNodeSpec, StorageStatus
 from quartermaster.support.errors import NotFoundError

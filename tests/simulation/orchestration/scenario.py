@@ -18,8 +18,6 @@ from quartermaster.engine.metrics import Metrics
 from quartermaster.host.fake import Faults, Moment, fake_host
 from quartermaster.operators.assembly import operator_runtime
 from quartermaster.orchestration.agent import AgentRuntime
-from quartermaster.orchestration.inventory import still_facts
-from quartermaster.orchestration.running import is_settled
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.resources.marks import INTENT
@@ -32,7 +30,8 @@ from quartermaster.testing.simulation import ROUGH, Chaos, SeededFaults, record
 from quartermaster.testing.simulation.process import PROCESS
 
 from .administrator import TYPE, Administrator
-from .hosts import FACTS, WitnessedMachine
+from .expecting import Rest, wrong_with
+from .hosts import OFFERED, WitnessedMachine, gather_facts
 from .invariants import CONVERGES, NAMESPACE, NO_LEAK, QUIET, Witness
 
 LEASE_S = 7
@@ -92,7 +91,7 @@ class Scenario:
         for machine in self.machines.values():
             machine.plug("vdb")
             machine.plug("vdc")
-            machine.directories["8:1", "/srv/volumes"] = None
+            machine.install()
         for name in LEADERS:
             self.chaos.start(name, lambda name=name: self.candidate(name))
         for name in HOSTS:
@@ -108,7 +107,8 @@ class Scenario:
         await self._take_everything_away()
         await self.chaos.stop()
         self.witness.raise_violation()
-        events = {"writes": self.witness.writes, "host faults": self.host_faults, **self.administrator.done}
+        events = {"writes": self.witness.writes, "host faults": self.host_faults, "volumes": self.witness.finished}
+        events |= self.administrator.done
         return Tally({**self.faults.counts, **self.chaos.counts}, events)
 
     async def candidate(self, name: str) -> None:
@@ -138,7 +138,7 @@ class Scenario:
             directory=self.directory / name,
             addresses=("10.0.0.1",),
             timings=TIMINGS,
-            facts=still_facts(FACTS),
+            facts=gather_facts,
             metrics=self.metrics,
         )
         await agent.run()
@@ -179,13 +179,15 @@ class Scenario:
         await asyncio.sleep(1.5 * TIMINGS.inventory_s)
         if self.witness.writes != before:
             return CONVERGES, f"something is still written: {self.witness.trace[-3:]}"
-        for node in (await self.store.list(StorageNode, NAMESPACE)).items:
-            if node.status.observed_generation != node.metadata.generation:
-                return CONVERGES, f"{node.key} was not looked at: {node.status}"
-        for assignment in (await self.store.list(Assignment, NAMESPACE)).items:
-            # A failure may be the end of it: a disk that somebody else has written to is refused for good.
-            if not is_settled(assignment):
-                return CONVERGES, f"{assignment.key} is not done: {assignment.status}"
+        rest = Rest(
+            self.machines,
+            self.witness,
+            (await self.store.list(StorageNode, NAMESPACE)).items,
+            (await self.store.list(Assignment, NAMESPACE)).items,
+            (await self.store.list(PersistentVolume)).items,
+        )
+        if wrong := wrong_with(rest):
+            return CONVERGES, wrong
         return await self._volumes_unsettled()
 
     async def _volumes_unsettled(self) -> tuple[str, str] | None:
@@ -230,8 +232,8 @@ class Scenario:
             for left in (await self.store.list(kind)).items:
                 return CONVERGES, f"{left.key} is still there: {left.metadata.finalizers}"
         for name, machine in self.machines.items():
-            for _, path in machine.directories:
-                if "/pvc-" in path:
+            for number, path in machine.directories:
+                if "/pvc-" in path and not machine.is_hidden(number, path):
                     return NO_LEAK, f"{path} on {name}"
         return None
 
@@ -240,8 +242,8 @@ class Scenario:
             for left in (await self.store.list(kind, NAMESPACE)).items:
                 return CONVERGES, f"{left.key} is still there: {left}"
         for name, machine in self.machines.items():
-            if len(machine.mounts) > 1:
-                return NO_LEAK, f"{machine.mounts[1:]} on {name}"
+            if left := [mount for mount in machine.mounts if mount.target not in ("/", OFFERED)]:
+                return NO_LEAK, f"{left} on {name}"
         return None
 
 

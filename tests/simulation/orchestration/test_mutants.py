@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.batch import Batch
 from tests.simulation.test_mutants import patched_source
 
-from .invariants import CHOSEN, CONSENT, FENCED, INTENT_FIRST, NO_LEAK
+from .invariants import CHOSEN, CONSENT, CONVERGES, FENCED, INTENT_FIRST, KEPT, NO_LEAK
 from .test_scenario import MODULE, SEEDS
 
 MUTANTS = Path(__file__).parent / "mutants"
@@ -18,6 +18,8 @@ CAUGHT_BY = {
     "device-identity-ignored": [CHOSEN],
     "intent-not-persisted": [INTENT_FIRST, NO_LEAK],
     "foreign-data-overwritten": [CONSENT],
+    "volume-made-anew": [KEPT],
+    "nobody-served": [CONVERGES],
 }
 # Some mistakes need a rare coincidence; more seeds are cheap, since the first that notices ends the run.
 MOST_SEEDS = 10 * SEEDS

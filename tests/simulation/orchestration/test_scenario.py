@@ -23,6 +23,8 @@ HAPPENINGS = (
     "pull",
     "swap",
     "scribble",
+    "unmount",
+    "volumes",
     "host faults",
 )
 

@@ -21,10 +21,19 @@ ServerFactory = Callable[..., Awaitable[KubernetesServer]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+# They differ in how a connection ends: what runs for days has uvloop, a command of `qm` asyncio's own.
+ON_BOTH_LOOPS = ("test_http1.py", "test_transport.py", "test_watch.py")
+
+
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """On the loop that our users have; the conformance suite runs this store on asyncio's own."""
-    both = {"asyncio": asyncio.new_event_loop} if item.path.name == "test_http1.py" else {}
+    both = {"asyncio": asyncio.new_event_loop} if item.path.name in ON_BOTH_LOOPS else {}
     return {"uvloop": uvloop.new_event_loop, **both}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Requests go over connections of our own, or, through a proxy, over aiohttp's: both keep the same promises."""
+    if "way" in metafunc.fixturenames and metafunc.module.__name__.endswith("test_transport"):
+        metafunc.parametrize("way", ["plain", "proxied"], indirect=True)
 
 
 def kubeconfig_content(user: dict[str, Any], cluster: dict[str, Any], **context: str) -> bytes:
@@ -81,7 +90,28 @@ async def namespace(store: KubernetesStore) -> str:
 
 
 @pytest.fixture
-async def misbehaving(opened: list[KubernetesStore]) -> AsyncIterator[Opener]:
+def way(request: pytest.FixtureRequest) -> str:
+    found: str = getattr(request, "param", "plain")
+    return found
+
+
+@pytest.fixture
+def connection_to(way: str) -> Callable[[str], Connection]:
+    """The connection to that address; proxied, it is the address of a proxy that answers in the server's place."""
+
+    def make(address: str) -> Connection:
+        name = entropy.name_suffix()
+        if way == "plain":
+            return Connection(name=name, server=address)
+        return Connection(name=name, server="http://api.invalid", proxy=address)
+
+    return make
+
+
+@pytest.fixture
+async def misbehaving(
+    opened: list[KubernetesStore], connection_to: Callable[[str], Connection]
+) -> AsyncIterator[Opener]:
     """`await misbehaving(handler, patience_s=1)`: a store whose server is that function."""
     runners: list[web.AppRunner] = []
 
@@ -94,7 +124,7 @@ async def misbehaving(opened: list[KubernetesStore]) -> AsyncIterator[Opener]:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         host, port = runner.addresses[0][:2]
-        store = KubernetesStore(Connection(name=entropy.name_suffix(), server=f"http://{host}:{port}"), **options)
+        store = KubernetesStore(connection_to(f"http://{host}:{port}"), **options)
         opened.append(store)
         return store
 

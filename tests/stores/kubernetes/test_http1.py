@@ -93,8 +93,7 @@ async def connect() -> AsyncIterator[Callable[..., Connections]]:
     yield start
     for connections in made:
         connections.close()
-    async with asyncio.timeout(2):
-        await sockets.closed()
+    assert await sockets.closed()
 
 
 async def ask(
@@ -387,7 +386,7 @@ async def test_closing_interrupts_who_waits_and_leaves_no_socket(server: Server)
     connections.close()
     with pytest.raises(InterruptedRequestError):
         await waiting
-    await sockets.closed()
+    assert await sockets.closed()
     assert await peer.gone()
 
 
@@ -400,7 +399,7 @@ async def test_closing_while_connecting_sends_nothing(server: Server) -> None:
     for one in waiting:
         with pytest.raises(NotSentError, match="closed"):
             await one
-    await sockets.closed()
+    assert await sockets.closed()
     assert await (await server.next()).gone()
     assert server.peers.empty()
 

@@ -10,6 +10,7 @@ from aiohttp import web
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.kubernetes import Connection, KubernetesStore
+from quartermaster.stores.kubernetes.transport import Transport
 from quartermaster.support.errors import ConflictError, ExpiredError, StoreError, UnavailableError, UnreadableError
 from quartermaster.testing.servers import Ports
 from tests.stores.kubernetes.conftest import Handler, Opener, config_map
@@ -66,14 +67,17 @@ async def apply(store: KubernetesStore) -> object:
     return await store.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
 
 
-@pytest.mark.parametrize("code", [429, 503])
-@pytest.mark.parametrize("call", [get, create, update])
-@pytest.mark.slow
-async def test_the_server_says_when_to_come_back(misbehaving: Opener, code: int, call: Call) -> None:
-    handler, asked = answers(status(code, Retry_After="1"))
-    await call(await misbehaving(handler))
-    assert len(asked) == 2
-    assert asked[1][0] - asked[0][0] >= 1.0
+async def test_the_server_says_when_to_come_back(misbehaving: Opener) -> None:
+    async def come_back(code: int, call: Call) -> tuple[int, float]:
+        handler, asked = answers(status(code, Retry_After="1"))
+        await call(await misbehaving(handler))
+        return len(asked), asked[1][0] - asked[0][0]
+
+    # Side by side: each of them waits for a second.
+    cases = [come_back(code, call) for code in (429, 503) for call in (get, create, update)]
+    for attempts, waited_s in await asyncio.gather(*cases):
+        assert attempts == 2
+        assert waited_s >= 1.0
 
 
 async def test_nobody_waits_for_a_time_that_is_past_the_bound(misbehaving: Opener) -> None:
@@ -99,6 +103,58 @@ async def test_a_create_is_not_repeated_when_it_may_have_happened(misbehaving: O
     with pytest.raises(UnavailableError, match="the write may have happened; read it before"):
         await create(store)
     assert len(asked) == 1
+
+
+async def test_a_kept_connection_that_breaks_is_met_by_the_same_rules(misbehaving: Opener) -> None:
+    found = web.json_response(FOUND)
+    handler, asked = answers(found, None)
+    store = await misbehaving(handler)
+    await get(store)
+    with pytest.raises(UnavailableError, match="the write may have happened"):
+        await create(store)
+    assert [method for _, method in asked] == ["GET", "POST"]
+
+
+async def test_nobody_repeats_a_write_behind_our_back(misbehaving: Opener) -> None:
+    """A client that sends a PUT again by itself hides that the first one may have been done."""
+    handler, asked = answers(web.json_response(FOUND), None, status(409, "Conflict"))
+    store = await misbehaving(handler)
+    await get(store)
+    with pytest.raises(ConflictError, match="perhaps by our own attempt"):
+        await update(store)
+    assert [method for _, method in asked] == ["GET", "PUT", "PUT"]
+
+
+async def test_requests_at_once_are_bounded_and_who_is_cancelled_makes_room(misbehaving: Opener) -> None:
+    release = asyncio.Event()
+    now, most, peers = 0, 0, set()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        nonlocal now, most
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        now, most = now + 1, max(most, now + 1)
+        try:
+            await release.wait()
+        finally:
+            now -= 1
+        return web.json_response(FOUND)
+
+    store = await misbehaving(handle)
+    store.transport = Transport(store.connection, connections=2)
+    waiting = [asyncio.ensure_future(get(store)) for _ in range(6)]
+    async with asyncio.timeout(5):
+        while now < 2:
+            await asyncio.sleep(0.005)
+        waiting[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[0]
+        while len(peers) < 3:  # the one that was cancelled has taken its connection with it
+            await asyncio.sleep(0.005)
+        release.set()
+        assert len(await asyncio.gather(*waiting[1:])) == 5
+    assert len(peers) == 3
+    assert most <= 3  # the server may learn of the cancelled one after it has met the next
 
 
 async def test_a_delete_whose_object_is_gone_after_a_broken_connection_was_done(misbehaving: Opener) -> None:
@@ -222,13 +278,16 @@ async def test_a_server_that_never_answers_is_given_up_after_the_bound(misbehavi
             await create(store)
 
 
-async def test_nobody_listening_is_waited_for_until_the_bound(opened: list[KubernetesStore]) -> None:
+async def test_nobody_listening_is_waited_for_until_the_bound(
+    opened: list[KubernetesStore], connection_to: Callable[[str], Connection]
+) -> None:
     ports = Ports()
     try:
-        server = f"http://127.0.0.1:{ports.reserve()}"
-        opened.append(store := KubernetesStore(Connection(name="x", server=server), patience_s=1.0))
+        connection = connection_to(f"http://127.0.0.1:{ports.reserve()}")
+        opened.append(store := KubernetesStore(connection, patience_s=0.5))
         began = asyncio.get_running_loop().time()
-        with pytest.raises(UnavailableError, match=rf"cannot reach {server}: .*refused.*; is the API server running"):
+        complaint = rf"cannot reach {connection.address}: .*; is the API server running"
+        with pytest.raises(UnavailableError, match=complaint):
             await create(store)
         assert asyncio.get_running_loop().time() - began < 10
     finally:
@@ -238,18 +297,20 @@ async def test_nobody_listening_is_waited_for_until_the_bound(opened: list[Kuber
 async def test_a_server_that_does_not_speak_tls_is_told_so(misbehaving: Opener, opened: list[KubernetesStore]) -> None:
     handler, asked = answers()
     plain = await misbehaving(handler)
-    server = plain.connection.server.replace("http:", "https:")
+    server = (plain.connection.proxy or plain.connection.server).replace("http:", "https:")
     opened.append(store := KubernetesStore(Connection(name="x", server=server), patience_s=0.3))
     with pytest.raises(UnavailableError, match="no TLS: WRONG_VERSION_NUMBER"):
         await get(store)
     assert asked == []
 
 
-async def test_even_a_create_waits_for_a_server_that_comes_late(opened: list[KubernetesStore]) -> None:
+async def test_even_a_create_waits_for_a_server_that_comes_late(
+    opened: list[KubernetesStore], connection_to: Callable[[str], Connection]
+) -> None:
     ports = Ports()
     handler, asked = answers()
     port = ports.reserve()
-    opened.append(store := KubernetesStore(Connection(name="x", server=f"http://127.0.0.1:{port}")))
+    opened.append(store := KubernetesStore(connection_to(f"http://127.0.0.1:{port}")))
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", handler)
     runner = web.AppRunner(application)

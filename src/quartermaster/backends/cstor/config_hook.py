@@ -19,11 +19,13 @@ from quartermaster.backends.cstor.hook import NORMAL, WARNING, Document, HookEve
 from quartermaster.backends.cstor.names import (
     CONFIG_ANNOTATION,
     CONFIG_UID_LABEL,
+    STATED_ANNOTATION,
     STORAGE_UID_LABEL,
     full_name,
     openebs_namespace,
     pool_cluster_name,
 )
+from quartermaster.backends.cstor.pools import stated_of
 from quartermaster.backends.cstor.status import (
     Finding,
     document_of,
@@ -45,7 +47,7 @@ from quartermaster.resources.agility import (
 )
 from quartermaster.resources.codec import to_document
 from quartermaster.resources.model import ObjectMeta
-from quartermaster.resources.openebs import ALLOWED_TAGS_ANNOTATION, BlockDevice, PoolSpec
+from quartermaster.resources.openebs import ALLOWED_TAGS_ANNOTATION, BlockDevice
 from quartermaster.resources.references import owner_reference
 
 # While something is under way that no object of ours shows, look again after so long.
@@ -94,7 +96,7 @@ def _response(gathered: Gathered, decision: Decision, status: CStorClusterConfig
     answer = Answer(config)
     answer.want(plan_document(config, decision.nodes), gathered.plan)
     if decision.pools:
-        answer.want(_pool_cluster_document(gathered, decision.pools), gathered.pool_cluster)
+        answer.want(_pool_cluster_document(gathered, decision), gathered.pool_cluster)
     elif gathered.pool_cluster is not None:
         answer.drop(gathered.pool_cluster)
     answer.update(_label_updates(gathered, decision))
@@ -108,8 +110,8 @@ def _response(gathered: Gathered, decision: Decision, status: CStorClusterConfig
 
 
 def _takes_away(gathered: Gathered, decision: Decision) -> bool:
-    """Whether a pool goes for good, from the plan or from the pool cluster, or a disk is given up."""
-    if decision.diagnosis.replacements or any(change.kind == "drop" for change in decision.choice.changes):
+    """Whether a pool goes for good, from the plan or from the pool cluster, or is down for a while, or a disk goes."""
+    if decision.diagnosis.replacements or any(change.kind != "add" for change in decision.choice.changes):
         return True
     left = {name for pool in decision.pools for group in pool.data_raid_groups for name in _names(group)}
     return any(left.isdisjoint(pool.data_devices) for pool in gathered.pools)
@@ -131,11 +133,15 @@ def plan_document(config: CStorClusterConfig, nodes: Sequence[PlanNode]) -> Docu
     return document
 
 
-def _pool_cluster_document(gathered: Gathered, pools: tuple[PoolSpec, ...]) -> Document:
+def _pool_cluster_document(gathered: Gathered, decision: Decision) -> Document:
     """Only what is ours: the pools, and whose they are. OpenEBS and users have their own fields beside them."""
     config = gathered.config
-    spec = to_document(pool_cluster_of(config, gathered.pool_cluster, pools))["spec"]
+    spec = to_document(pool_cluster_of(config, gathered.pool_cluster, decision.pools))["spec"]
     annotations = {CONFIG_UID_ANNOTATION: config.metadata.uid, CONFIG_ANNOTATION: full_name(config)}
+    # What is not applied is not stated: the record stays as it is with the pools.
+    stated = gathered.stated if decision.broken else stated_of(decision.settings)
+    if stated:
+        annotations[STATED_ANNOTATION] = ",".join(stated)
     if (tags := config.metadata.annotations.get(ALLOWED_TAGS_ANNOTATION)) is not None:
         annotations[ALLOWED_TAGS_ANNOTATION] = tags
     return {
@@ -185,9 +191,7 @@ def _change_events(gathered: Gathered, decision: Decision) -> Iterator[HookEvent
             said = f"the pool of node {change.origin} moves to node {change.node}: {change.why}"
             yield HookEvent(WARNING, reasons.POOL_MOVED, said)
     for lost in decision.diagnosis.replacements:
-        yield HookEvent(
-            WARNING, reasons.DISK_REPLACED, f"disk {lost.device} on node {lost.node} is given up: {lost.why}"
-        )
+        yield HookEvent(WARNING, reasons.DISK_REPLACED, f"disk {lost.disk} on node {lost.node} is given up: {lost.why}")
     if decision.growth.node is not None:
         node = decision.growth.node
         yield HookEvent(NORMAL, reasons.EXPANDED, f"the pool on node {node.name} grows to {node.disks} disks")
@@ -265,5 +269,5 @@ def _blocked(gathered: Gathered, request: SyncRequest) -> SyncResponse:
         response,
         status=document_of(blocked),
         resync_after_s=_PATIENCE_S,
-        events=tuple(events_of(config.status.conditions, conditions)),
+        events=(*response.events, *events_of(status.conditions, conditions)),
     )

@@ -4,10 +4,14 @@ Nothing in OpenEBS says so: the node disk manager sees a disk, the attacher atta
 volume is called. Each way in which a driver writes a volume's name on a device is compared as a whole: a device link
 is one of the known spellings of the name, or it is another disk. A part of a name never counts, for `pvc-1` begins
 `pvc-10`. Where two devices carry the name, neither is taken.
+
+One sort of disk keeps only the beginning of its name. That beginning is a name by itself only where it is random, which
+is so for a uuid; of any other name many begin alike.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -35,6 +39,9 @@ LINK_PREFIXES = (
 )
 # A virtio disk has room for so many characters of its serial.
 _VIRTIO_SERIAL = 20
+# What is long enough and random from its beginning.
+_UUID = re.compile(r"(pvc-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_AMAZON = re.compile(r"vol-[0-9a-f]+")
 # Where a driver tells its attacher's result, and the device is named in it.
 _PATH_KEYS = ("devicePath", "device", "deviceName", "path")
 _SERIAL_KEYS = ("serial", "deviceSerial", "wwn", "diskSerial")
@@ -60,8 +67,10 @@ def volume_of(
 ) -> Volume:
     names = [persistent_volume.metadata.name]
     if (csi := persistent_volume.spec.csi) is not None:
-        names += [csi.volume_handle, csi.volume_handle.rpartition("/")[2]]
-        names.append(csi.volume_handle.rpartition("/")[2].replace("-", ""))  # vol-0a1b is vol0a1b on the device
+        handle = csi.volume_handle.rpartition("/")[2]
+        names += [csi.volume_handle, handle]
+        if _AMAZON.fullmatch(handle):
+            names.append(handle.replace("-", ""))  # vol-0a1b is vol0a1b on the device
     paths: list[str] = []
     if attachment is not None:
         told = attachment.status.attachment_metadata
@@ -102,7 +111,7 @@ def _spellings(volume: Volume) -> Iterator[str]:
     for name in volume.names:
         for prefix in (*LINK_PREFIXES, *volume.prefixes):
             yield prefix + name
-        if len(name) > _VIRTIO_SERIAL:
+        if _UUID.fullmatch(name):
             yield "virtio-" + name[:_VIRTIO_SERIAL]
             yield _cut(name)
 

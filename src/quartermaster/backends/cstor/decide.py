@@ -20,15 +20,16 @@ import msgspec
 from quartermaster.backends.cstor.contract import World, check
 from quartermaster.backends.cstor.devices import Criteria, criteria_of, tags_of
 from quartermaster.backends.cstor.expansion import Growth, expand
+from quartermaster.backends.cstor.groups import whole
 from quartermaster.backends.cstor.hook import Attachments, SyncRequest
 from quartermaster.backends.cstor.inventory import Inventory
 from quartermaster.backends.cstor.local import find_write_caches, pick_disks
-from quartermaster.backends.cstor.names import ROLE_ANNOTATION, openebs_namespace, pool_cluster_name
+from quartermaster.backends.cstor.names import STATED_ANNOTATION, openebs_namespace, pool_cluster_name
 from quartermaster.backends.cstor.plan import Choice, Ground, choose
 from quartermaster.backends.cstor.pools import Formation, form
 from quartermaster.backends.cstor.repair import Diagnosis, diagnose
 from quartermaster.backends.cstor.settings import Settings, Surroundings, Verdict, judge, terms_of
-from quartermaster.backends.cstor.view import DATA, Cluster, Pool, pools_of, slot_of, slots_of
+from quartermaster.backends.cstor.view import DATA, Cluster, Pool, Slot, pools_of, role_of, slot_of, slots_of
 from quartermaster.resources.agility import (
     CONFIG_UID_ANNOTATION,
     CStorClusterConfig,
@@ -41,7 +42,6 @@ from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.openebs import (
     ALLOWED_TAGS_ANNOTATION,
     POOL_CLUSTER_LABEL,
-    STRIPE,
     BlockDeviceClaim,
     CStorPoolCluster,
     CStorPoolClusterSpec,
@@ -74,6 +74,12 @@ class Gathered(msgspec.Struct, frozen=True):
     @property
     def namespace(self) -> str:
         return openebs_namespace(self.config)
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """What the pool cluster has of the declaration's poolConfig."""
+        annotations = self.pool_cluster.metadata.annotations if self.pool_cluster is not None else {}
+        return tuple(filter(None, annotations.get(STATED_ANNOTATION, "").split(",")))
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -140,18 +146,31 @@ def _belongs_to_another(obj: Object, uid: str) -> bool:
 def judged(gathered: Gathered) -> Verdict:
     """What the declaration means, given the nodes and the pool cluster that are there."""
     spec = gathered.config.spec
-    first = gathered.pools[0] if gathered.pools else None
-    raid_type = first.spec.pool_config.data_raid_group_type if first is not None else ""
+    declared = spec.pool_config.raid_type if spec.pool_config is not None else ""
+    # An adopted cluster may have pools of several types. New ones are like those of the declared type, if there are.
+    model = next((pool for pool in gathered.pools if pool.raid_type == declared), None)
+    if model is None and gathered.pools:
+        model = gathered.pools[0]
     return judge(
         spec,
         Surroundings(
             allowed_nodes=len(gathered.inventory.allowed(terms_of(spec))),
             cluster_nodes=len(gathered.inventory.nodes),
-            raid_type=raid_type,
-            made_disks=any(s.metadata.annotations.get(ROLE_ANNOTATION) == DATA for s in gathered.storages),
-            group_size=len(first.data[0]) if first is not None and first.data and raid_type != STRIPE else 0,
+            raid_type=model.raid_type if model is not None else "",
+            made_disks=any(role_of(storage) == DATA for storage in gathered.storages),
+            group_size=model.group_size if model is not None else 0,
+            settled_pools=_settled_pools(gathered),
         ),
     )
+
+
+def _settled_pools(gathered: Gathered) -> int:
+    """The least number of pools by which it was planned before; 0 where nothing was."""
+    if gathered.plan is None:
+        return 0
+    effective = gathered.config.status.effective
+    before = effective.min_pool_count if effective is not None else None
+    return max(before or 0, len(gathered.plan.spec.nodes))
 
 
 def criteria_for(gathered: Gathered, settings: Settings) -> Criteria:
@@ -188,7 +207,8 @@ def decide(gathered: Gathered, verdict: Verdict, now: str) -> Decision:
     cluster = _cluster(gathered, observed)
     ground = ground_for(gathered, settings, len(cluster.surplus), (slot.number for slot in cluster.slots))
     choice = choose(cluster.slots, ground)
-    cluster = _replanned(gathered, cluster, tuple(_with_least_disks(node, settings) for node in choice.nodes))
+    cluster = _replanned(gathered, cluster, choice.nodes)
+    cluster = _replanned(gathered, cluster, tuple(_with_least_disks(slot, settings) for slot in cluster.slots))
     criteria = criteria_for(gathered, settings)
     diagnosis = diagnose(cluster, settings, gathered.config.status.missing_devices, now, criteria)
     cluster = _replanned(gathered, cluster, diagnosis.nodes)
@@ -200,7 +220,7 @@ def decide(gathered: Gathered, verdict: Verdict, now: str) -> Decision:
     if settings.local is not None:
         cluster = _replanned(gathered, cluster, pick_disks(cluster, criteria))
     cluster = _replanned(gathered, cluster, find_write_caches(cluster, settings, criteria))
-    formation = form(cluster, settings)
+    formation = form(cluster, settings, gathered.stated)
     pools, broken = _permitted(gathered, formation)
     return Decision(
         settings=settings,
@@ -220,6 +240,7 @@ def decide(gathered: Gathered, verdict: Verdict, now: str) -> Decision:
 def _cluster(gathered: Gathered, nodes: Sequence[PlanNode]) -> Cluster:
     slots = slots_of(
         nodes,
+        gathered.sets,
         gathered.storages,
         gathered.pools,
         gathered.inventory,
@@ -243,11 +264,18 @@ def _replanned(gathered: Gathered, cluster: Cluster, nodes: tuple[PlanNode, ...]
     return _cluster(gathered, nodes)
 
 
-def _with_least_disks(node: PlanNode, settings: Settings) -> PlanNode:
-    """A minCount that was raised applies to the pools that exist; one that was lowered takes nothing away."""
-    if (node.disks or 0) >= settings.disks:
-        return node
-    return msgspec.structs.replace(node, disks=settings.disks)
+def _with_least_disks(slot: Slot, settings: Settings) -> PlanNode:
+    """A minCount that was raised applies to the pools that exist; one that was lowered takes nothing away.
+
+    The default is for new pools: one that is adopted with fewer disks stays as it is, for what is added to a pool can
+    never be taken out again.
+    """
+    node, pool = slot.node, slot.pool
+    if pool is None:
+        least = settings.disks
+    else:
+        least = whole(settings.declared_disks or len(pool.data_devices), pool.group_size)
+    return node if (node.disks or 0) >= least else msgspec.structs.replace(node, disks=least)
 
 
 def _free_disks(cluster: Cluster, criteria: Criteria) -> dict[int, int]:

@@ -44,7 +44,7 @@ def expand(slots: tuple[Slot, ...], settings: Settings, free_disks: dict[int, in
         elif not waiting and _has_arrived(slot):
             grown = msgspec.structs.replace(
                 slot.node,
-                disks=_disks(slot) + growth(settings.group_size),
+                disks=_disks(slot) + growth(_group_size(slot)),
                 expanded_from=of_bytes(slot.pool.total_bytes if slot.pool is not None else 0),
             )
             said = f"the pool on node {slot.node.name} is {_use(slot.pool):.0%} full: it grows to {grown.disks} disks"
@@ -60,14 +60,18 @@ def _disks(slot: Slot) -> int:
     return max(slot.node.disks or 0, len(slot.pool.data_devices) if slot.pool is not None else 0)
 
 
+def _group_size(slot: Slot) -> int:
+    return slot.pool.group_size if slot.pool is not None else 0
+
+
 def _obstacle(slot: Slot, settings: Settings, free_disks: dict[int, int] | None) -> Held | None:
     full = f"the pool on node {slot.node.name} is {_use(slot.pool):.0%} full"
     if not settings.expands:
         return Held(EXPANSION_DISABLED, f"{full}, and poolExpansion is disabled")
-    step = growth(settings.group_size)
+    step = growth(_group_size(slot))
     if settings.most_groups is not None:
         # A stripe is one group for ever; as many disks as it had at first count as one.
-        per_group = settings.group_size or settings.disks
+        per_group = _group_size(slot) or settings.disks
         if _disks(slot) + step > settings.most_groups * per_group:
             return Held(EXPANSION_LIMIT, f"{full}, and poolExpansion.maxGroups is {settings.most_groups}")
     if free_disks is not None and free_disks.get(slot.number, 0) < step:

@@ -66,6 +66,11 @@ def cut(disks: Sequence[T], size: int) -> tuple[tuple[T, ...], ...]:
     return tuple(tuple(disks[start : start + size]) for start in range(0, whole, size))
 
 
+def whole(count: int, size: int) -> int:
+    """The number of disks, rounded up to whole groups."""
+    return count if not size else -(-count // size) * size
+
+
 def growth(size: int) -> int:
     """How many disks the smallest legal expansion takes."""
     return size or 1

@@ -158,6 +158,8 @@ class AttachmentRule(msgspec.Struct, frozen=True, kw_only=True):
     confirm: Callable[[Any], Look | None] | None = None
     # Whether a change of such an object can change the answer; None: every change. (old, new), as a cache tells them.
     matters: Callable[[Any, Any], bool] | None = None
+    # What the controller keeps own objects with until the hook no longer lists them and everybody else is through.
+    finalizer: str = ""
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from quartermaster.backends.cstor.set_hook import set_of
 from quartermaster.planning.nodes import facts_of
 from quartermaster.resources.agility import (
     CLASS_ANNOTATION,
+    GROUP,
     STORAGE_UID_ANNOTATION,
     CStorClusterConfig,
     CStorClusterPlan,
@@ -43,6 +44,10 @@ from quartermaster.resources.openebs import (
     CStorPoolInstance,
     CStorVolumeReplica,
 )
+
+# On a VolumeAttachment, which as an object of the whole cluster has no owner: it stays until its Storage has seen that
+# the volume is detached.
+ATTACHMENT_FINALIZER = f"{GROUP}/volumeattachment"
 
 
 def _place(obj: Object) -> Iterable[str]:
@@ -133,6 +138,28 @@ def _declaration_matters(old: Object | None, new: Object | None) -> bool:
     )
 
 
+def _standing(obj: Object) -> tuple[object, ...]:
+    """All but the status."""
+    meta = obj.metadata
+    return meta.generation, meta.deletion_timestamp, meta.labels, meta.annotations, meta.owner_references
+
+
+def _beyond_status_matters(old: Object | None, new: Object | None) -> bool:
+    return old is None or new is None or _standing(old) != _standing(new)
+
+
+def _phase_matters(old: Any, new: Any) -> bool:
+    return _beyond_status_matters(old, new) or old.status.phase != new.status.phase
+
+
+def _disk_matters(old: Storage | None, new: Storage | None) -> bool:
+    """What a config reads of a Storage. The way there has many steps, which concern the Storage alone."""
+    if old is None or new is None or _standing(old) != _standing(new):
+        return True
+    before, after = old.status, new.status
+    return (before.block_device, before.reachable_from) != (after.block_device, after.reachable_from)
+
+
 def _effect_matters(old: CStorClusterConfig | None, new: CStorClusterConfig | None) -> bool:
     if old is None or new is None or old.status.effective != new.status.effective:
         return True
@@ -206,6 +233,11 @@ def _look_at_devices(config: CStorClusterConfig) -> Look:
     return Look(namespace=openebs_namespace(config), labels={CONFIG_UID_LABEL: config.metadata.uid})
 
 
+def _look_at_nodes(_: CStorClusterConfig) -> Look:
+    """All of them: that one is gone or lost its label is why a pool goes."""
+    return Look()
+
+
 def _look_at_namesake(obj: Object) -> Look:
     return Look(namespace=obj.metadata.namespace, name=obj.metadata.name)
 
@@ -229,9 +261,20 @@ CONFIG_HOOK = Hook(
     watch=CStorClusterConfig,
     matters=_declaration_matters,
     attachments=(
-        AttachmentRule(kind=CStorClusterPlan, access="own", keys_of_watch=_place, keys_of_object=_place),
-        AttachmentRule(kind=CStorClusterStorageSet, keys_of_watch=_place, keys_of_object=_config_of),
-        AttachmentRule(kind=Storage, keys_of_watch=_place, keys_of_object=_config_of),
+        AttachmentRule(
+            kind=CStorClusterPlan,
+            access="own",
+            keys_of_watch=_place,
+            keys_of_object=_place,
+            matters=_beyond_status_matters,
+        ),
+        AttachmentRule(
+            kind=CStorClusterStorageSet,
+            keys_of_watch=_place,
+            keys_of_object=_config_of,
+            matters=_beyond_status_matters,
+        ),
+        AttachmentRule(kind=Storage, keys_of_watch=_place, keys_of_object=_config_of, matters=_disk_matters),
         AttachmentRule(
             kind=CStorPoolCluster,
             access="own",
@@ -265,7 +308,7 @@ CONFIG_HOOK = Hook(
             keys_of_object=_node_keys,
             matters=_node_matters,
         ),
-        AttachmentRule(kind=Node, indexed=True, matters=_never),
+        AttachmentRule(kind=Node, indexed=True, matters=_never, confirm=_look_at_nodes),
         AttachmentRule(
             kind=BlockDevice,
             access="update",
@@ -293,7 +336,13 @@ PLAN_HOOK = Hook(
             matters=_effect_matters,
             confirm=_look_at_namesake,
         ),
-        AttachmentRule(kind=CStorClusterStorageSet, access="own", keys_of_watch=_place, keys_of_object=_config_of),
+        AttachmentRule(
+            kind=CStorClusterStorageSet,
+            access="own",
+            keys_of_watch=_place,
+            keys_of_object=_config_of,
+            matters=_phase_matters,
+        ),
     ),
     sync=plan_hook.sync,
     finalize=plan_hook.finalize,
@@ -311,7 +360,13 @@ SET_HOOK = Hook(
             matters=_declaration_matters,
             confirm=_look_at_plan,
         ),
-        AttachmentRule(kind=Storage, access="own", keys_of_watch=_place, keys_of_object=_set_of_storage),
+        AttachmentRule(
+            kind=Storage,
+            access="own",
+            keys_of_watch=_place,
+            keys_of_object=_set_of_storage,
+            matters=_phase_matters,
+        ),
     ),
     sync=set_hook.sync,
     finalize=set_hook.finalize,
@@ -331,7 +386,13 @@ STORAGE_HOOK = Hook(
         ),
         AttachmentRule(kind=PersistentVolumeClaim, access="own", keys_of_watch=_place, keys_of_object=_place),
         AttachmentRule(kind=PersistentVolume, keys_of_watch=_place, keys_of_object=_claim_of_volume),
-        AttachmentRule(kind=VolumeAttachment, access="own", keys_of_watch=_attachment_of_storage, keys_of_object=_name),
+        AttachmentRule(
+            kind=VolumeAttachment,
+            access="own",
+            keys_of_watch=_attachment_of_storage,
+            keys_of_object=_name,
+            finalizer=ATTACHMENT_FINALIZER,
+        ),
         AttachmentRule(kind=StorageClass, keys_of_watch=_class_of_storage, keys_of_object=_name),
         AttachmentRule(kind=BlockDeviceClaim, keys_of_watch=_claim_keys_of_storage, keys_of_object=_claim_keys),
         AttachmentRule(

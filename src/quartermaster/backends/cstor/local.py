@@ -75,7 +75,8 @@ def _is_slow(slot: Slot, cluster: Cluster) -> bool:
 
 
 def _fast_and_free(slot: Slot, cluster: Cluster, criteria: Criteria, taken: set[str]) -> Sequence[BlockDevice]:
-    wanted = msgspec.structs.replace(criteria, least_bytes=0, selector=b"")
+    # A cache may be small. What the user did not select stays untouched here too.
+    wanted = msgspec.structs.replace(criteria, least_bytes=0)
     found = [
         device for device in cluster.inventory.devices_on(slot.host) if is_fast(device) and is_free(device, wanted)
     ]

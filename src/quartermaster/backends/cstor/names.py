@@ -24,6 +24,9 @@ ROLE_ANNOTATION = f"{GROUP}/role"
 DISK_ANNOTATION = f"{GROUP}/disk"  # the place of a disk in its set
 STORAGE_ANNOTATION = f"{GROUP}/storage"  # on a VolumeAttachment and a PVC: namespace/name of the Storage
 
+# On a CStorPoolCluster: which fields of its pools' poolConfig the config has stated.
+STATED_ANNOTATION = f"{GROUP}/stated-pool-config"
+
 # On a BlockDevice.
 CONFIG_UID_LABEL = f"{GROUP}/cstorclusterconfig-uid"  # this cluster has it or has chosen it
 STORAGE_UID_LABEL = f"{GROUP}/storage-uid"  # it is the disk of this Storage

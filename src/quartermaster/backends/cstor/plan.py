@@ -10,6 +10,8 @@ the pool with its disks, then moves to another node that can reach the disks; di
 where it is as long as it holds volumes. That a node is not ready or cordoned matters only before it is chosen.
 
 Once pools exist, changes that are not repairs wait while another change is in flight or another pool is not healthy.
+A pool is down while it moves: off a node that is there it moves only if each of its volumes has a healthy copy in a
+pool that stays.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import msgspec
 from quartermaster.backends.cstor.devices import Criteria
 from quartermaster.backends.cstor.inventory import Inventory
 from quartermaster.backends.cstor.reasons import (
+    LAST_HEALTHY_COPY,
     NODE_LOST,
     NODE_NOT_ALLOWED,
     OTHER_CHANGE_IN_FLIGHT,
@@ -32,7 +35,7 @@ from quartermaster.backends.cstor.reasons import (
 from quartermaster.backends.cstor.settings import Settings
 from quartermaster.backends.cstor.view import Slot
 from quartermaster.planning.nodes import Candidate, NodeFacts, fits, spread, untolerated
-from quartermaster.resources.agility import PlanNode, PoolToleration
+from quartermaster.resources.agility import NODE_NAME_FIELD, NodeSelectorTerm, PlanNode, PoolToleration
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -165,7 +168,8 @@ class _Chooser:
                 why = f"{excess} more than maxPoolCount {most}, and the pools on {names} all hold volume replicas"
                 self.held.append(Held(VOLUMES_IN_THE_WAY, why))
                 return
-            slot = max(empty, key=lambda s: (s.number in last_out, s.number))
+            # New nodes come at the end of a plan, whatever number of a slot they were given.
+            slot = max(enumerate(empty), key=lambda found: (found[1].number in last_out, found[0]))[1]
             if not self._may_change(slot, f"dropping node {slot.node.name}, as maxPoolCount is {most}"):
                 return
             self._drop(slot, f"maxPoolCount is {most}")
@@ -177,11 +181,30 @@ class _Chooser:
         target = self._target(slot) if needed else None
         if target is None and slot.replicas:
             self.held.append(Held(NODE_NOT_ALLOWED, f"{why}, but {self._no_target(slot)}; {_holds(slot)}"))
+        elif last := self._last_copies(slot):
+            said = f"{why}, but no pool that stays has a healthy copy of {_shown(last)}, which would stop on the way"
+            self.held.append(Held(LAST_HEALTHY_COPY, said))
         elif self._may_change(slot, f"moving away from node {slot.node.name}, which is no longer allowed"):
             if target is not None:
                 self._move(slot, target, why)
             else:
                 self._drop(slot, why)
+
+    def _last_copies(self, slot: Slot) -> list[str]:
+        """The volumes of a pool that have no healthy copy in a pool that is online and stays where it is."""
+        elsewhere = {
+            copy.volume
+            for other in self.slots.values()
+            if other.number != slot.number and self._stays(other) and other.pool is not None
+            for copy in other.pool.copies
+            if copy.healthy and copy.volume
+        }
+        copies = slot.pool.copies if slot.pool is not None else ()
+        return sorted({copy.volume or copy.name for copy in copies if copy.volume not in elsewhere})
+
+    def _stays(self, slot: Slot) -> bool:
+        settled = slot.settled and slot.pool is not None and slot.pool.online
+        return settled and self.nodes.get(slot.number) == slot.node
 
     def _fill(self, least: int) -> None:
         while len(self.nodes) < least:
@@ -227,18 +250,17 @@ class _Chooser:
         return self.ground.inventory.nodes[chosen[0]] if chosen else None
 
     def _able(self, slot: Slot) -> list[NodeFacts]:
-        if slot.node.block_devices:
+        if slot.node.block_devices or slot.node.write_cache:
             # The disks are part of the host, whatever its node is called now.
             free = {node.name for node in self._free()}
             return [node for node in self.ground.inventory.on_hostname(self._old_host(slot)) if node.name in free]
-        reachable = [terms for terms in slot.reachable if terms]
-        return [node for node in self._free() if all(fits(terms, node.labels, {}) for terms in reachable)]
+        return [node for node in self._free() if all(_reaches(node, terms) for terms in slot.reachable)]
 
     def _old_host(self, slot: Slot) -> str:
         return slot.host or (slot.pool.host if slot.pool is not None else slot.node.name)
 
     def _no_target(self, slot: Slot) -> str:
-        if slot.node.block_devices:
+        if slot.node.block_devices or slot.node.write_cache:
             return "its disks are part of it and cannot move"
         if slot.reachable:
             return "no node that may be chosen can reach its disks"
@@ -284,6 +306,13 @@ class _Chooser:
         self.in_flight += 1
 
 
+def _reaches(node: NodeFacts, terms: Sequence[NodeSelectorTerm]) -> bool:
+    return fits(terms, {**node.labels, NODE_NAME_FIELD: node.name}, {})
+
+
 def _holds(slot: Slot) -> str:
-    shown = ", ".join(slot.replicas[:3]) + (f" and {len(slot.replicas) - 3} more" if len(slot.replicas) > 3 else "")
-    return f"its pool holds volume replicas ({shown}) and stays planned there"
+    return f"its pool holds volume replicas ({_shown(slot.replicas)}) and stays planned there"
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -13,7 +13,13 @@ import msgspec
 from quartermaster.backends.cstor import reasons
 from quartermaster.backends.cstor.documents import Answer
 from quartermaster.backends.cstor.hook import Document, SyncRequest, SyncResponse
-from quartermaster.backends.cstor.names import CONFIG_ANNOTATION, ROLE_ANNOTATION, SLOT_ANNOTATION, set_name
+from quartermaster.backends.cstor.names import (
+    CONFIG_ANNOTATION,
+    POOL_CLUSTER_ANNOTATION,
+    ROLE_ANNOTATION,
+    SLOT_ANNOTATION,
+    set_name,
+)
 from quartermaster.backends.cstor.progress import Stage, disks_stage, progress
 from quartermaster.backends.cstor.settings import DEFAULT_CAPACITY, provisioner_of
 from quartermaster.backends.cstor.view import DATA, READ_CACHE, SPARE, WRITE_CACHE
@@ -137,6 +143,7 @@ def _set_document(
     plan: CStorClusterPlan, config: CStorClusterConfig, node: PlanNode, need: Need, count: int
 ) -> Document:
     uid, slot = config.metadata.uid, node.slot or 0
+    named = {k: name for k, name in config.metadata.annotations.items() if k == POOL_CLUSTER_ANNOTATION}
     return to_document(
         CStorClusterStorageSet(
             metadata=ObjectMeta(
@@ -148,6 +155,7 @@ def _set_document(
                     CONFIG_ANNOTATION: config.metadata.name,
                     SLOT_ANNOTATION: str(slot),
                     ROLE_ANNOTATION: need.role,
+                    **named,
                 },
                 owner_references=(owner_reference(plan, block_deletion=False),),
             ),

@@ -7,7 +7,7 @@ end of a stripe. A pool that moves keeps everything but its node. A new pool is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,6 +28,15 @@ from quartermaster.resources.openebs import (
 
 Names = tuple[str, ...]
 
+# Fields of poolConfig that a declaration can state, and what they are when it does not any more.
+_DEFAULTS: dict[str, Any] = {
+    name: getattr(CStorPoolSettings(), name)
+    for name in (
+        *("resources", "compression", "thick_provision", "ro_threshold_limit"),
+        *("tolerations", "priority_class_name"),
+    )
+}
+
 
 class Formation(msgspec.Struct, frozen=True):
     """The pools that should be, and what some of them still wait for, by node."""
@@ -36,29 +45,33 @@ class Formation(msgspec.Struct, frozen=True):
     waiting: tuple[str, ...] = ()
 
 
-def form(cluster: Cluster, settings: Settings) -> Formation:
-    """Pools that stand first, in their order, then new ones in the order of the plan."""
+def form(cluster: Cluster, settings: Settings, stated: Iterable[str] = ()) -> Formation:
+    """Pools that stand first, in their order, then new ones in the order of the plan.
+
+    `stated` are the fields of poolConfig that the declaration had when the pool cluster was written.
+    """
+    config = {**{name: _DEFAULTS[name] for name in stated if name in _DEFAULTS}, **_stated(settings)}
     by_host = {slot.pool.host: slot for slot in cluster.slots if slot.pool is not None}
     waiting: list[str] = []
     pools: list[PoolSpec] = []
     for pool in cluster.pools:
         slot = by_host.get(pool.host)
         if slot is not None:
-            pools.append(_kept(pool, slot, settings, cluster, waiting))
+            pools.append(_kept(pool, slot, config, cluster, waiting))
         elif pool.replicas:
             pools.append(pool.spec)
             waiting.append(f"the pool on host {pool.host} is no longer planned and holds volume replicas")
-    fresh = (_new(slot, settings, waiting) for slot in cluster.slots if slot.pool is None)
+    fresh = (_new(slot, settings, config, waiting) for slot in cluster.slots if slot.pool is None)
     pools += [pool for pool in fresh if pool is not None]
     return Formation(tuple(pools), tuple(waiting))
 
 
-def _kept(pool: Pool, slot: Slot, settings: Settings, cluster: Cluster, waiting: list[str]) -> PoolSpec:
+def _kept(pool: Pool, slot: Slot, stated: Mapping[str, Any], cluster: Cluster, waiting: list[str]) -> PoolSpec:
     free = _free_disks(slot, pool)
     data, free = _replaced(pool.data, slot, free, cluster, waiting)
     cache, _ = _replaced(pool.cache, slot, _free_disks(slot, pool, WRITE_CACHE), cluster, waiting)
-    data = _grown(data, slot, settings, free, waiting)
-    config = _pool_config(pool.spec.pool_config, settings)
+    data = _grown(data, pool.group_size, slot, free, waiting)
+    config = msgspec.structs.replace(pool.spec.pool_config, **stated)
     spec = pool.spec
     if data != pool.data or cache != pool.cache or config != spec.pool_config:
         spec = msgspec.structs.replace(
@@ -110,28 +123,22 @@ def _replaced(
 
 
 def _grown(
-    groups: tuple[Names, ...], slot: Slot, settings: Settings, free: Sequence[Disk], waiting: list[str]
+    groups: tuple[Names, ...], size: int, slot: Slot, free: Sequence[Disk], waiting: list[str]
 ) -> tuple[Names, ...]:
+    """With groups of the pool's own size, or of size 0 with disks at the end of its one group."""
     have = sum(len(group) for group in groups)
     want = (slot.node.disks or 0) - have
     if want <= 0:
         return groups
     fresh = [disk.device for disk in free if disk.role == DATA][:want]
-    if settings.group_size:
-        size = len(groups[0]) if groups else settings.group_size
-        added = cut(fresh, size)
-    else:
-        added = (tuple(fresh),) if fresh else ()
-    if sum(map(len, added)) < want:
+    if len(fresh) < want:
         waiting.append(f"the pool on node {slot.node.name} grows by {want} disks, of which {len(fresh)} are there")
-        if settings.group_size and not added:
-            return groups
-    if not settings.group_size:
-        return ((*(groups[0] if groups else ()), *fresh),)
-    return (*groups, *added)
+    if size:
+        return (*groups, *cut(fresh, size))
+    return ((*(groups[0] if groups else ()), *fresh),) if fresh else groups
 
 
-def _new(slot: Slot, settings: Settings, waiting: list[str]) -> PoolSpec | None:
+def _new(slot: Slot, settings: Settings, stated: Mapping[str, Any], waiting: list[str]) -> PoolSpec | None:
     data = [disk.device for disk in slot.of_role(DATA) if disk.ready]
     cache = [disk.device for disk in slot.of_role(WRITE_CACHE) if disk.ready]
     wanted = slot.node.disks or settings.disks
@@ -145,8 +152,8 @@ def _new(slot: Slot, settings: Settings, waiting: list[str]) -> PoolSpec | None:
         node_selector={HOSTNAME_LABEL: slot.host},
         data_raid_groups=_groups((), cut(data[:wanted], settings.group_size)),
         write_cache_raid_groups=_groups((), cut(cache[:wanted_cache], 0)),
-        pool_config=_pool_config(
-            CStorPoolSettings(data_raid_group_type=settings.raid_type, write_cache_group_type=cache_type), settings
+        pool_config=CStorPoolSettings(
+            data_raid_group_type=settings.raid_type, write_cache_group_type=cache_type, **stated
         ),
     )
 
@@ -162,27 +169,32 @@ def _groups(old: tuple[RaidGroup, ...], names: Iterable[Names]) -> tuple[RaidGro
     )
 
 
-def _pool_config(config: CStorPoolSettings, settings: Settings) -> CStorPoolSettings:
-    """With what the declaration says; what it does not mention stays as it is."""
+def stated_of(settings: Settings) -> tuple[str, ...]:
+    """Which fields of poolConfig the declaration states."""
+    return tuple(sorted(_stated(settings)))
+
+
+def _stated(settings: Settings) -> dict[str, Any]:
+    """What the declaration says of poolConfig; what it does not mention is OpenEBS's, or that of whoever wrote it."""
     pool = settings.pool
-    changes: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     if pool.compute_resources is not None:
-        changes["resources"] = ResourceRequirements(
+        found["resources"] = ResourceRequirements(
             requests=dict(pool.compute_resources.requests), limits=dict(pool.compute_resources.limits)
         )
     if pool.compression:
-        changes["compression"] = pool.compression
+        found["compression"] = pool.compression
     if pool.thick_provision is not None:
-        changes["thick_provision"] = pool.thick_provision
+        found["thick_provision"] = pool.thick_provision
     if pool.read_only_percent is not None:
-        changes["ro_threshold_limit"] = pool.read_only_percent
+        found["ro_threshold_limit"] = pool.read_only_percent
     if pool.tolerations:
-        changes["tolerations"] = tuple(
+        found["tolerations"] = tuple(
             Toleration(
                 key=t.key, operator=t.operator, value=t.value, effect=t.effect, toleration_seconds=t.toleration_seconds
             )
             for t in pool.tolerations
         )
     if pool.priority_class_name:
-        changes["priority_class_name"] = pool.priority_class_name
-    return msgspec.structs.replace(config, **changes) if changes else config
+        found["priority_class_name"] = pool.priority_class_name
+    return found

@@ -20,6 +20,8 @@ _BAD = (
     reasons.ATTACH_FAILED,
     reasons.DEVICE_AMBIGUOUS,
     reasons.DEVICE_INACTIVE,
+    reasons.IN_USE,
+    reasons.OWNER_WANTS_IT,
 )
 
 

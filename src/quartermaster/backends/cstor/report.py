@@ -8,7 +8,7 @@ from quartermaster.backends.cstor.decide import Decision, Gathered, ground_for
 from quartermaster.backends.cstor.devices import is_free
 from quartermaster.backends.cstor.groups import cut
 from quartermaster.backends.cstor.plan import Change, refusal
-from quartermaster.backends.cstor.settings import Settings, Verdict
+from quartermaster.backends.cstor.settings import Verdict
 from quartermaster.backends.cstor.view import DATA, Slot
 from quartermaster.resources.openebs import MIRROR, RAIDZ, RAIDZ2
 from quartermaster.resources.quantity import of_bytes
@@ -114,13 +114,15 @@ def _usable_bytes(slot: Slot, decision: Decision) -> int:
     count = slot.node.disks or settings.disks
     sizes = [disk.bytes or settings.least_bytes for disk in slot.of_role(DATA)][:count]
     sizes += [settings.least_bytes] * (count - len(sizes))
-    return sum(_of_group(group, settings) for group in cut(sizes, settings.group_size))
+    raid_type = slot.pool.raid_type if slot.pool is not None else settings.raid_type
+    group_size = slot.pool.group_size if slot.pool is not None else settings.group_size
+    return sum(_of_group(group, raid_type) for group in cut(sizes, group_size))
 
 
-def _of_group(sizes: tuple[int, ...], settings: Settings) -> int:
-    if settings.raid_type == MIRROR:
+def _of_group(sizes: tuple[int, ...], raid_type: str) -> int:
+    if raid_type == MIRROR:
         return min(sizes)
-    parity = _PARITY.get(settings.raid_type)
+    parity = _PARITY.get(raid_type)
     return sum(sizes) if parity is None else (len(sizes) - parity) * min(sizes)
 
 

@@ -17,6 +17,7 @@ from quartermaster.backends.cstor.hook import Document, SyncRequest, SyncRespons
 from quartermaster.backends.cstor.names import (
     CONFIG_ANNOTATION,
     DISK_ANNOTATION,
+    POOL_CLUSTER_ANNOTATION,
     ROLE_ANNOTATION,
     SLOT_ANNOTATION,
     storage_name,
@@ -110,6 +111,8 @@ def _storage_document(storage_set: CStorClusterStorageSet, name: str, disk: int,
         ROLE_ANNOTATION: storage_set.spec.role or DATA,
         DISK_ANNOTATION: str(disk),
     }
+    if POOL_CLUSTER_ANNOTATION in given:
+        annotations[POOL_CLUSTER_ANNOTATION] = given[POOL_CLUSTER_ANNOTATION]
     if provisioner is not None:
         annotations[ATTACHER_ANNOTATION] = provisioner.csi_attacher_name
         annotations[CLASS_ANNOTATION] = provisioner.storage_class_name

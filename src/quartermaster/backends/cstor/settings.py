@@ -16,6 +16,7 @@ from quartermaster.backends.cstor.groups import (
     legal_sizes,
     nearest_counts,
 )
+from quartermaster.backends.cstor.reasons import OLD_SPELLING, THRESHOLD_TOO_HIGH
 from quartermaster.resources.agility import (
     RAID_TYPES,
     AllowedNodes,
@@ -51,6 +52,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     raid_type: str = ""  # of the pool cluster that exists, "" if none does
     group_size: int = 0
     made_disks: bool = False  # disks were made for this cluster
+    settled_pools: int = 0  # the least number of pools by which it was planned before, 0 if it was not
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     raid_type: str
     group_size: int  # 0 for a stripe
     disks: int
+    declared_disks: int | None  # the same where it was declared and not worked out
     capacity: str
     least_bytes: int
     provisioner: ExternalProvisioner | None
@@ -81,12 +84,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return (self.pool.read_only_percent or READ_ONLY_LIMIT_PERCENT) / 100
 
 
+class Caution(msgspec.Struct, frozen=True):
+    """Something that holds and is better changed, and of which sort it is."""
+
+    reason: str
+    problem: Problem
+
+    def __str__(self) -> str:
+        return str(self.problem)
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """`settings` is None where there are problems; warnings stop nothing."""
 
     settings: Settings | None
     problems: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
+    warnings: tuple[Caution, ...] = ()  # the gravest first
     effective: CStorClusterConfigSpec | None = None
 
 
@@ -114,7 +127,7 @@ def judge(spec: CStorClusterConfigSpec, around: Surroundings) -> Verdict:
     if problems:
         return Verdict(None, tuple(problems), tuple(_hints(spec)))
     settings = _settings(spec, disks, pool, raid_type, around)
-    warnings = (*_hints(spec), *_threshold_warnings(settings))
+    warnings = (*_threshold_warnings(settings), *_hints(spec))
     return Verdict(settings, (), warnings, _effective(settings))
 
 
@@ -240,6 +253,8 @@ def _settings(
 ) -> Settings:
     size = group_size(raid_type, pool.group_size or around.group_size)
     default = min(DEFAULT_POOLS, around.allowed_nodes, around.cluster_nodes)
+    # Nodes that are lost later do not lower it: what they held is missed then.
+    default = max(default, min(DEFAULT_POOLS, around.settled_pools))
     most = spec.max_pool_count
     # The number of nodes is nobody's mistake, so it does not make maxPoolCount one.
     default = default if most is None else min(default, most)
@@ -253,6 +268,7 @@ def _settings(
         raid_type=raid_type,
         group_size=size,
         disks=disks.min_count or _default_count(raid_type, size),
+        declared_disks=disks.min_count,
         capacity=capacity,
         least_bytes=Amount.of(capacity).bytes,
         provisioner=provisioner_of(disks),
@@ -305,21 +321,26 @@ def _effective(settings: Settings) -> CStorClusterConfigSpec:
     )
 
 
-def _hints(spec: CStorClusterConfigSpec) -> Iterator[Problem]:
+def _hints(spec: CStorClusterConfigSpec) -> Iterator[Caution]:
     if spec.disk_config is not None and spec.disk_config.external is not None:
-        yield Problem("spec.diskConfig.external", "is an old spelling", "write externalProvisioner")
+        yield _old_spelling("spec.diskConfig.external", "externalProvisioner")
     if spec.allowed_nodes is not None and spec.allowed_nodes.selector_terms:
-        yield Problem("spec.allowedNodes.selectorTerms", "is an old spelling", "write nodeSelectorTerms")
+        yield _old_spelling("spec.allowedNodes.selectorTerms", "nodeSelectorTerms")
     expansion = spec.pool_config.pool_expansion if spec.pool_config is not None else None
     if expansion is not None and expansion.capacity_threshold is not None:
-        yield Problem("spec.poolConfig.poolExpansion.capacityThreshold", "is an old spelling", "write threshold")
+        yield _old_spelling("spec.poolConfig.poolExpansion.capacityThreshold", "threshold")
 
 
-def _threshold_warnings(settings: Settings) -> Iterator[Problem]:
+def _old_spelling(path: str, name: str) -> Caution:
+    return Caution(OLD_SPELLING, Problem(path, "is an old spelling", f"write {name}"))
+
+
+def _threshold_warnings(settings: Settings) -> Iterator[Caution]:
     if settings.expands and settings.threshold >= settings.read_only_part:
-        yield Problem(
+        problem = Problem(
             "spec.poolConfig.poolExpansion.threshold.used-capacity",
             f"{settings.threshold:.0%} is not below {settings.read_only_part:.0%}, at which OpenEBS makes a pool "
             "read-only",
             "a pool would stop taking writes before it is expanded",
         )
+        yield Caution(THRESHOLD_TOO_HIGH, problem)

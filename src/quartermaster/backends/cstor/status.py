@@ -13,15 +13,16 @@ import msgspec
 from quartermaster.backends.cstor import reasons
 from quartermaster.backends.cstor.decide import Decision, Gathered
 from quartermaster.backends.cstor.hook import NORMAL, WARNING, Document, HookEvent
+from quartermaster.backends.cstor.names import REPLACE_ANNOTATION
 from quartermaster.backends.cstor.plan import Held
-from quartermaster.backends.cstor.settings import Verdict
+from quartermaster.backends.cstor.settings import Caution, Verdict
 from quartermaster.backends.cstor.view import DATA, Pool
 from quartermaster.resources.agility import CStorClusterConfigStatus, PoolCounts
 from quartermaster.resources.conditions import find_condition, set_condition
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.model import Condition, Object
+from quartermaster.resources.openebs import STRIPE
 from quartermaster.resources.quantity import of_bytes
-from quartermaster.support.errors import Problem
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder()
@@ -153,10 +154,9 @@ def findings_of(gathered: Gathered, decision: Decision) -> Iterator[Finding]:
     yield from _limits(decision)
 
 
-def _warned(warnings: Sequence[Problem]) -> Iterator[Finding]:
+def _warned(warnings: Sequence[Caution]) -> Iterator[Finding]:
     if warnings:
-        reason = reasons.OLD_SPELLING if "old spelling" in warnings[0].message else reasons.THRESHOLD_TOO_HIGH
-        yield Finding(reasons.WARNED, True, reason, listed(map(str, warnings)))
+        yield Finding(reasons.WARNED, True, warnings[0].reason, listed(map(str, warnings)))
 
 
 def _planned(gathered: Gathered, decision: Decision) -> Finding:
@@ -233,16 +233,24 @@ def _first(type_: str, held: Sequence[Held]) -> Iterator[Finding]:
 def _offers(decision: Decision) -> Iterator[Finding]:
     """Disks that are smaller than what is declared now: OpenEBS does not grow a pool when its disks grow."""
     least = decision.settings.least_bytes
-    small = [disk for slot in decision.cluster.slots for disk in slot.of_role(DATA) if 0 < disk.bytes < least]
-    if small:
-        names = listed(disk.storage or disk.device for disk in small)
-        yield Finding(
-            reasons.REPLACEMENT_OFFERED,
-            True,
-            reasons.DISKS_SMALLER,
-            f"smaller than minCapacity {decision.settings.capacity}: {names}; annotate a Storage with "
-            "dao.mayadata.io/replace=true to have its disk replaced, one of a group at a time",
+    offered: list[str] = []
+    stuck: list[str] = []
+    for slot in decision.cluster.slots:
+        for disk in slot.of_role(DATA):
+            if 0 < disk.bytes < least:
+                in_stripe = slot.pool is not None and slot.pool.raid_type == STRIPE
+                (offered if disk.storage and not in_stripe else stuck).append(disk.storage or disk.device)
+    smaller = f"smaller than minCapacity {decision.settings.capacity}: "
+    said = []
+    if offered:
+        said.append(
+            f"{smaller}{listed(offered)}; annotate a Storage with {REPLACE_ANNOTATION}=true to have its disk replaced, "
+            "one of a group at a time"
         )
+    if stuck:
+        said.append(f"{smaller}{listed(stuck)}; disks of a stripe, and those that existed already, stay as they are")
+    if said:
+        yield Finding(reasons.REPLACEMENT_OFFERED, bool(offered), reasons.DISKS_SMALLER, ". ".join(said))
 
 
 def _limits(decision: Decision) -> Iterator[Finding]:

@@ -2,8 +2,9 @@
 
     claim ─▶ bound ─▶ attachment ─▶ attached ─▶ device ─▶ active
 
-A move takes the attachment away, waits until it is gone, and makes the new one. A Storage that is deleted goes in the
-opposite order, after the pool has let go of its device: attachment, claim.
+A move takes the attachment away, waits until it is gone, and makes the new one. It is the set that moves its disks; a
+node that somebody wrote into a Storage moves nothing, for a pool may be at work there. A Storage that is deleted goes
+in the opposite order, after the pool has let go of its device: attachment, claim.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from quartermaster.backends.cstor.names import (
     CONFIG_ANNOTATION,
     CONFIG_UID_LABEL,
     LINK_PREFIX_ANNOTATION,
+    POOL_CLUSTER_ANNOTATION,
     SELECTED_NODE_ANNOTATION,
     STORAGE_ANNOTATION,
     STORAGE_UID_LABEL,
@@ -35,13 +37,16 @@ from quartermaster.resources.agility import (
     ATTACHER_ANNOTATION,
     CLASS_ANNOTATION,
     CONFIG_UID_ANNOTATION,
+    NODE_NAME_FIELD,
     STORAGE_UID_ANNOTATION,
     CStorClusterStorageSet,
+    NodeRequirement,
     NodeSelectorTerm,
     Storage,
     StorageProgress,
 )
 from quartermaster.resources.codec import to_document
+from quartermaster.resources.kubernetes.volumes import NodeSelectorTerm as VolumeNodeTerm
 from quartermaster.resources.kubernetes.volumes import (
     PersistentVolume,
     PersistentVolumeClaim,
@@ -56,10 +61,11 @@ from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.openebs import POOL_CLUSTER_LABEL, BlockDevice, BlockDeviceClaim
 from quartermaster.resources.quantity import Amount
 from quartermaster.resources.references import owner_reference
-from quartermaster.resources.selectors import LabelSelectorRequirement
 
 _WAITS_FOR_CONSUMER = "WaitForFirstConsumer"
 _PATIENCE_S = 30.0
+# A term that fits no node; no terms at all would fit every one.
+_NOWHERE = NodeSelectorTerm(match_expressions=(NodeRequirement(key=NODE_NAME_FIELD, operator="In"),))
 
 
 class Objects(msgspec.Struct, frozen=True):
@@ -72,6 +78,7 @@ class Objects(msgspec.Struct, frozen=True):
     attachment: VolumeAttachment | None
     storage_class: StorageClass | None
     device_claims: tuple[BlockDeviceClaim, ...]
+    owner: CStorClusterStorageSet | None = None
     device: BlockDevice | None = None
     rivals: tuple[str, ...] = ()
 
@@ -104,12 +111,17 @@ def sync(request: SyncRequest) -> SyncResponse:
     storage = objects.storage
     answer = Answer(storage)
     stage = _stage(objects)
-    if stage.reason != reasons.SETTINGS_MISSING:
+    if stage.reason == reasons.SETTINGS_MISSING:
+        answer.keep(objects.claim)
+        answer.keep(objects.attachment)
+    else:
         answer.want(_claim_document(objects), objects.claim)
         if (wanted := _attachment_document(objects)) is not None:
             answer.want(wanted, objects.attachment)
-        elif objects.attachment is not None:
+        elif objects.attachment is not None and _why_attached(objects) is None:
             answer.drop(objects.attachment)
+        else:
+            answer.keep(objects.attachment)
     if objects.device is not None:
         answer.update([_labelled(objects.device, storage)])
     answer.update(_unlabelled(objects))
@@ -135,6 +147,7 @@ def gather(request: SyncRequest) -> Objects:
         attachment=found.get(VolumeAttachment, "", attachment_name(namespace, name)),
         storage_class=found.get(StorageClass, "", storage.metadata.annotations.get(CLASS_ANNOTATION, "")),
         device_claims=found.of(BlockDeviceClaim),
+        owner=found.get(CStorClusterStorageSet, namespace, set_of(storage)),
     )
     return _with_device(objects)
 
@@ -176,6 +189,8 @@ def _claim_stage(objects: Objects) -> Stage | None:
 
 def _attachment_stage(objects: Objects) -> Stage | None:
     attachment, node = objects.attachment, objects.storage.spec.node_name
+    if (why := _why_attached(objects)) is not None:
+        return why
     if attachment is not None and not objects.in_place:
         said = f"it is being detached from node {attachment.spec.node_name}"
         if (error := attachment.status.detach_error) is not None:
@@ -191,6 +206,26 @@ def _attachment_stage(objects: Objects) -> Stage | None:
     return None
 
 
+def _why_attached(objects: Objects) -> Stage | None:
+    """Why an attachment that is not the one that is wished for stays all the same; None if it does not."""
+    attachment, storage = objects.attachment, objects.storage
+    if attachment is None or objects.in_place or attachment.metadata.deletion_timestamp is not None:
+        return None
+    there = attachment.spec.node_name
+    device = _known_device(objects)
+    if there == storage.spec.node_name or not set_of(storage):
+        # Another volume, or a Storage of nobody's set: it may go when no pool has it.
+        if device is None or not is_claimed(device):
+            return None
+        said = f"BlockDevice {device.metadata.name} is in use on node {there}, where its volume is attached"
+        return Stage(reasons.ATTACHED, reasons.IN_USE, said)
+    owner = objects.owner
+    if owner is not None and owner.spec.node.name == storage.spec.node_name:
+        return None
+    said = f"CStorClusterStorageSet {set_of(storage)} does not have it on node {storage.spec.node_name}"
+    return Stage(reasons.ATTACHED, reasons.OWNER_WANTS_IT, f"{said}: it stays attached to node {there}")
+
+
 def _device_stage(objects: Objects) -> Stage:
     node = objects.storage.spec.node_name
     if objects.device is None:
@@ -203,17 +238,26 @@ def _device_stage(objects: Objects) -> Stage:
         state = objects.device.status.state or "of no state"
         return Stage(reasons.ATTACHED, reasons.DEVICE_INACTIVE, f"BlockDevice {name} is {state}")
     if (other := _foreign_claim(objects)) is not None:
-        return Stage(reasons.ATTACHED, reasons.IN_USE, f"BlockDevice {name} is claimed by {other}, who is not of cStor")
+        said = f"BlockDevice {name} is claimed by {other}, and not for this cluster"
+        return Stage(reasons.ATTACHED, reasons.IN_USE, said)
     return Stage(reasons.READY, reasons.DEVICE_ACTIVE, f"BlockDevice {name} is active on node {node}")
 
 
 def _foreign_claim(objects: Objects) -> str | None:
-    device = objects.device
+    """The claim on the device, if it is not that of this cluster.
+
+    One that is not to be seen yet may be anybody's; on a device that was ours before it is the pool's that takes it.
+    """
+    device, storage = objects.device, objects.storage
     if device is None or device.spec.claim_ref is None:
         return None
-    claim = next((c for c in objects.device_claims if c.metadata.name == device.spec.claim_ref.name), None)
-    ours = claim is None or POOL_CLUSTER_LABEL in claim.metadata.labels
-    return None if ours or claim is None else claim.metadata.name
+    name = device.spec.claim_ref.name
+    claim = next((c for c in objects.device_claims if c.metadata.name == name), None)
+    if claim is None:
+        return None if storage.status.block_device == device.metadata.name else name
+    annotations = storage.metadata.annotations
+    cluster = annotations.get(POOL_CLUSTER_ANNOTATION) or annotations.get(CONFIG_ANNOTATION)
+    return None if claim.metadata.labels.get(POOL_CLUSTER_LABEL) == cluster else name
 
 
 def _status(objects: Objects, stage: Stage, now: str) -> Document:
@@ -250,13 +294,19 @@ def _reachable_from(volume: PersistentVolume) -> tuple[NodeSelectorTerm, ...]:
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return ()
-    terms = []
-    for term in affinity.required.node_selector_terms:
-        requirements = tuple(
-            LabelSelectorRequirement(key=e.key, operator=e.operator, values=e.values) for e in term.match_expressions
-        )
-        terms.append(NodeSelectorTerm(match_expressions=requirements))
-    return tuple(terms)
+    found = (_term_of(term) for term in affinity.required.node_selector_terms)
+    return tuple(term for term in found if term is not None) or (_NOWHERE,)
+
+
+def _term_of(term: VolumeNodeTerm) -> NodeSelectorTerm | None:
+    """None where it fits no node: it says nothing, or something of a field that nodes do not have."""
+    if any(field.key != NODE_NAME_FIELD for field in term.match_fields):
+        return None
+    requirements = tuple(
+        NodeRequirement(key=e.key, operator=e.operator, values=e.values)
+        for e in (*term.match_expressions, *term.match_fields)
+    )
+    return NodeSelectorTerm(match_expressions=requirements) if requirements else None
 
 
 def _claim_document(objects: Objects) -> Document:
@@ -303,8 +353,8 @@ def _selected_node(objects: Objects) -> str | None:
 def _attachment_document(objects: Objects) -> Document | None:
     """The attachment that should be; None while there should be none.
 
-    It bears no finalizer of ours, the Storage does: metac replaces a list of finalizers by the one that it is told, and
-    without the attacher's own a volume would be forgotten before it is detached.
+    It states no finalizer: the controller adds ours by the declaration of the hook. metac would replace the attacher's
+    own by one that is stated here, and leaves what is being deleted alone, so ours would never come off.
     """
     storage = objects.storage
     if not objects.bound or objects.volume is None or objects.volume.spec.csi is None:
@@ -344,7 +394,7 @@ def _unlabelled(objects: Objects) -> Iterator[Document]:
 def finalize(request: SyncRequest) -> SyncResponse:
     objects = gather(request)
     storage = objects.storage
-    if (why := _held(objects, request)) is not None:
+    if (why := _held(objects)) is not None:
         held = sync(request)
         # What is known of the disk is as in a sync; only how far it is differs.
         known = msgspec.convert(held.status, StorageProgress)
@@ -367,14 +417,14 @@ def finalize(request: SyncRequest) -> SyncResponse:
     return answer.response(status=status, finalized=not message, resync_after_s=_PATIENCE_S if message else 0.0)
 
 
-def _held(objects: Objects, request: SyncRequest) -> Stage | None:
+def _held(objects: Objects) -> Stage | None:
     """Why the disk must stay although its Storage was deleted."""
     storage = objects.storage
     device = objects.device or _known_device(objects)
     if device is not None and is_claimed(device):
         said = f"BlockDevice {device.metadata.name} is still claimed: it goes when its pool has let go of it"
         return Stage(reasons.DELETING, reasons.IN_USE, said)
-    owner = request.attachments.get(CStorClusterStorageSet, storage.metadata.namespace, set_of(storage))
+    owner = objects.owner
     if owner is None or owner.metadata.deletion_timestamp is not None:
         return None
     if storage.metadata.name not in {name for name, _ in wanted_names(owner)}:

@@ -20,15 +20,26 @@ from quartermaster.backends.cstor.names import (
     ROLE_ANNOTATION,
     SLOT_ANNOTATION,
 )
-from quartermaster.resources.agility import NodeSelectorTerm, PlanNode, Storage
+from quartermaster.resources.agility import (
+    ATTACHER_ANNOTATION,
+    CLASS_ANNOTATION,
+    CStorClusterStorageSet,
+    ExternalProvisioner,
+    NodeSelectorTerm,
+    PlanNode,
+    Storage,
+)
 from quartermaster.resources.model import Object
 from quartermaster.resources.openebs import (
     DISK_REPLACEMENT,
+    HEALTHY,
     HOSTNAME_LABEL,
     ONLINE,
     POOL_CLUSTER_LABEL,
     POOL_EXPANSION,
     POOL_INSTANCE_LABEL,
+    STRIPE,
+    VOLUME_LABEL,
     BlockDevice,
     BlockDeviceClaim,
     CStorPoolCluster,
@@ -50,6 +61,16 @@ class Disk(msgspec.Struct, frozen=True):
     bytes: int = 0
     ready: bool = False
     storage: str = ""  # "" for one that existed already
+    asked: bool = False  # its Storage asks to be replaced
+    outdated: bool = False  # it never showed up, and its set names another class or attacher by now
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """A replica of a volume in a pool. `volume` is "" where nobody says of which."""
+
+    name: str
+    volume: str = ""
+    healthy: bool = False
 
 
 class Pool(msgspec.Struct, frozen=True):
@@ -60,7 +81,20 @@ class Pool(msgspec.Struct, frozen=True):
     data: tuple[tuple[str, ...], ...]
     cache: tuple[tuple[str, ...], ...]
     instance: CStorPoolInstance | None = None
-    replicas: tuple[str, ...] = ()  # of volumes; while there is one the pool must not go
+    copies: tuple[Copy, ...] = ()  # of volumes; while there is one the pool must not go
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        return tuple(copy.name for copy in self.copies)
+
+    @property
+    def raid_type(self) -> str:
+        return self.spec.pool_config.data_raid_group_type
+
+    @property
+    def group_size(self) -> int:
+        """How many disks a group of it has; 0 for a stripe."""
+        return 0 if self.raid_type == STRIPE or not self.data else len(self.data[0])
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -103,7 +137,6 @@ class Slot(msgspec.Struct, frozen=True):
     disks: tuple[Disk, ...] = ()
     pool: Pool | None = None
     reachable: tuple[tuple[NodeSelectorTerm, ...], ...] = ()  # per disk: the nodes from which it can be reached
-    replaceable: tuple[str, ...] = ()  # devices that their Storage asks to be replaced
 
     @property
     def replicas(self) -> tuple[str, ...]:
@@ -151,19 +184,20 @@ def pools_of(
     """
     name = pool_cluster.metadata.name if pool_cluster is not None else ""
     own = [i for i in instances if i.metadata.labels.get(POOL_CLUSTER_LABEL) == name] if name else []
-    by_instance: dict[str, list[str]] = {instance.metadata.name: [] for instance in own}
-    strays: list[str] = []
+    seen: dict[str, list[Copy]] = {instance.metadata.name: [] for instance in own}
+    strays: list[Copy] = []
     for replica in replicas:
         holder = replica.metadata.labels.get(POOL_INSTANCE_LABEL, "")
-        if holder in by_instance:
-            by_instance[holder].append(replica.metadata.name)
+        if holder in seen:
+            seen[holder].append(_copy_of(replica))
         elif name and holder.rpartition("-")[0] == name:
-            strays.append(replica.metadata.name)
+            strays.append(_copy_of(replica))
+    by_instance = {instance.metadata.name: _copies_in(instance, seen[instance.metadata.name]) for instance in own}
     found = []
     for spec in pool_cluster.spec.pools if pool_cluster is not None else ():
         host = host_of_pool(spec, inventory)
         instance = _instance_of(spec, host, own)
-        held = strays if instance is None else _replicas_in(instance, by_instance[instance.metadata.name])
+        held = strays if instance is None else by_instance[instance.metadata.name]
         found.append(
             Pool(
                 spec=spec,
@@ -171,17 +205,23 @@ def pools_of(
                 data=names_of(spec.data_raid_groups),
                 cache=names_of(spec.write_cache_raid_groups),
                 instance=instance,
-                replicas=tuple(held),
+                copies=tuple(held),
             )
         )
-    everything = (*(name for held in by_instance.values() for name in held), *strays)
+    everything = (*(copy.name for held in by_instance.values() for copy in held), *(copy.name for copy in strays))
     return tuple(found), tuple(sorted(everything))
 
 
-def _replicas_in(instance: CStorPoolInstance, known: Sequence[str]) -> Sequence[str]:
+def _copy_of(replica: CStorVolumeReplica) -> Copy:
+    meta = replica.metadata
+    healthy = replica.status.phase == HEALTHY and meta.deletion_timestamp is None
+    return Copy(meta.name, meta.labels.get(VOLUME_LABEL, ""), healthy)
+
+
+def _copies_in(instance: CStorPoolInstance, known: Sequence[Copy]) -> Sequence[Copy]:
     """By the replicas themselves, or by the number that OpenEBS reports, whichever says more."""
     missing = instance.status.provisioned_replicas - len(known)
-    return known if missing <= 0 else (*known, *(f"{instance.metadata.name}#{n}" for n in range(missing)))
+    return known if missing <= 0 else (*known, *(Copy(f"{instance.metadata.name}#{n}") for n in range(missing)))
 
 
 def host_of_pool(spec: PoolSpec, inventory: Inventory) -> str:
@@ -209,6 +249,7 @@ def _instance_of(spec: PoolSpec, host: str, instances: Sequence[CStorPoolInstanc
 
 def slots_of(
     nodes: Iterable[PlanNode],
+    sets: Iterable[CStorClusterStorageSet],
     storages: Iterable[Storage],
     pools: Sequence[Pool],
     inventory: Inventory,
@@ -217,9 +258,12 @@ def slots_of(
     config_uid: str,
 ) -> tuple[Slot, ...]:
     """The slots of a plan. Nodes of an older plan without numbers are numbered in their order."""
-    by_slot: dict[int, list[Storage]] = {}
+    sources = {(slot_of(s), s.spec.role or DATA): s.spec.external_provisioner for s in sets}
+    by_slot: dict[int, list[tuple[Storage, bool]]] = {}
     for storage in storages:
-        by_slot.setdefault(slot_of(storage), []).append(storage)
+        number = slot_of(storage)
+        outdated = _is_outdated(storage, sources.get((number, role_of(storage))))
+        by_slot.setdefault(number, []).append((storage, outdated))
     nodes = tuple(nodes)
     taken = {node.slot for node in nodes if node.slot is not None}
     free = (number for number in range(len(nodes) + len(taken)) if number not in taken)
@@ -238,42 +282,52 @@ def slot_of(obj: Object) -> int:
     return int(text) if text.isdecimal() else -1
 
 
+def role_of(storage: Storage) -> str:
+    return storage.metadata.annotations.get(ROLE_ANNOTATION, DATA)
+
+
 def wants_replacement(storage: Storage) -> bool:
     return storage.metadata.annotations.get(REPLACE_ANNOTATION) == "true"
 
 
+def _is_outdated(storage: Storage, source: ExternalProvisioner | None) -> bool:
+    """Whether it waits for a disk in vain: none has come yet, and none would be asked for in this way any more."""
+    if source is None or storage.status.block_device:
+        return False
+    annotations = storage.metadata.annotations
+    given = (annotations.get(ATTACHER_ANNOTATION), annotations.get(CLASS_ANNOTATION))
+    return given != (source.csi_attacher_name, source.storage_class_name)
+
+
 def _with_disks(
-    slot: Slot, storages: Iterable[Storage], inventory: Inventory, *, namespace: str, config_uid: str
+    slot: Slot, storages: Iterable[tuple[Storage, bool]], inventory: Inventory, *, namespace: str, config_uid: str
 ) -> Slot:
     """The slot with its disks in the order of their place: those that were made for it, then those that existed.
 
     One that existed is ready only when its label shows that it was taken for this cluster: nobody else does then.
     """
-    disks, reachable, replaceable = [], [], []
-    for storage in sorted(storages, key=_place_of):
+    disks, reachable = [], []
+    for storage, outdated in sorted(storages, key=lambda known: _place_of(known[0])):
         if storage.metadata.name in slot.node.replaced:
             continue
-        device = inventory.device(namespace, storage.status.block_device) if storage.status.block_device else None
-        role = storage.metadata.annotations.get(ROLE_ANNOTATION, DATA)
-        disks.append(_disk(storage.status.block_device, role, device, slot.host, storage.metadata.name))
+        name = storage.status.block_device
+        device = inventory.device(namespace, name) if name else None
+        disk = _disk(name, role_of(storage), device, slot.host, storage.metadata.name)
+        disks.append(msgspec.structs.replace(disk, asked=wants_replacement(storage), outdated=outdated))
         reachable.append(storage.status.reachable_from)
-        if wants_replacement(storage) and storage.status.block_device:
-            replaceable.append(storage.status.block_device)
     for role, names in ((DATA, slot.node.block_devices), (WRITE_CACHE, slot.node.write_cache)):
         for name in names:
             device = inventory.device(namespace, name)
             disk = _disk(name, role, device, slot.host)
             taken = device is not None and device.metadata.labels.get(CONFIG_UID_LABEL) == config_uid
             disks.append(disk if taken else msgspec.structs.replace(disk, ready=False))
-    return msgspec.structs.replace(
-        slot, disks=tuple(disks), reachable=tuple(filter(None, reachable)), replaceable=tuple(replaceable)
-    )
+    return msgspec.structs.replace(slot, disks=tuple(disks), reachable=tuple(filter(None, reachable)))
 
 
 def _place_of(storage: Storage) -> tuple[str, int, str]:
     place = storage.metadata.annotations.get(DISK_ANNOTATION, "")
     return (
-        storage.metadata.annotations.get(ROLE_ANNOTATION, DATA),
+        role_of(storage),
         int(place) if place.isdecimal() else 0,
         storage.metadata.name,
     )

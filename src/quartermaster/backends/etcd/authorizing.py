@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from google.protobuf.message import Message
 
@@ -10,8 +10,11 @@ from quartermaster.backends.etcd.users import (
     HOSTS,
     ROOT,
     Permission,
+    host_of_user,
+    host_role,
     host_user,
     leader_user,
+    leads_on,
     own_permissions,
     read_permissions,
 )
@@ -35,40 +38,46 @@ class EtcdAuthorization:
         self._prefix = settings.prefix
         self._namespace = namespace
 
-    async def ensure_host(self, host: str) -> None:
-        """Every change here makes calls of everybody that are on their way start anew: none is made without need."""
-        user = host_user(host)
-        await self._ensure_role(HOSTS, read_permissions(self._prefix, self._namespace))
-        await self._ensure_role(user, own_permissions(self._prefix, self._namespace, host))
-        await self._ensure_user(user, roles=(user, HOSTS))
+    async def ensure_host(self, host: str, joined: str) -> None:
+        user = host_user(host, joined)
+        await self._delete_users(one for one in await self.names() if host_of_user(one) == host and one != user)
+        await self.ensure_role(host)
+        await self._ensure_user(user, roles=(host_role(host), HOSTS))
 
-    async def ensure_leader(self, host: str) -> None:
+    async def ensure_role(self, host: str) -> None:
+        """Every change here makes calls of everybody that are on their way start anew: none is made without need."""
+        await self._ensure_role(HOSTS, read_permissions(self._prefix, self._namespace))
+        await self._ensure_role(host_role(host), own_permissions(self._prefix, self._namespace, host))
+
+    async def ensure_leader(self, host: str, member: str) -> None:
         await self._ensure_role(ROOT, ())
-        await self._ensure_user(leader_user(host), roles=(ROOT,))
+        await self._ensure_user(leader_user(host, member), roles=(ROOT,))
 
     async def remove_host(self, host: str) -> None:
-        await self.remove_leader(host)
-        user = host_user(host)
-        await self._do("UserDelete", rpc.AuthUserDeleteRequest(name=user), f"delete the user {user}", _NOT_FOUND)
-        await self._do("RoleDelete", rpc.AuthRoleDeleteRequest(role=user), f"delete the role {user}", _NOT_FOUND)
+        await self._delete_users(one for one in await self.names() if host in (host_of_user(one), leads_on(one)))
+        role = host_role(host)
+        await self._do("RoleDelete", rpc.AuthRoleDeleteRequest(role=role), f"delete the role {role}", _NOT_FOUND)
 
-    async def remove_leader(self, host: str) -> None:
-        user = leader_user(host)
-        await self._do("UserDelete", rpc.AuthUserDeleteRequest(name=user), f"delete the user {user}", _NOT_FOUND)
+    async def remove_leaders(self, host: str) -> None:
+        await self._delete_users(one for one in await self.names() if leads_on(one) == host)
 
     async def names(self) -> tuple[str, ...]:
         response, _ = await self._members.call(_USERS, rpc.AuthUserListRequest(), "list the users")
         return tuple(sorted(response.users))
 
-    async def enable(self, first_leader: str) -> None:
+    async def enable(self, host: str, member: str) -> None:
         """From now on nobody gets in without a certificate that names a user. There is somebody who may do all."""
         await self._ensure_role(ROOT, ())
         await self._ensure_user(ROOT, roles=(ROOT,))
-        await self.ensure_leader(first_leader)
+        await self.ensure_leader(host, member)
         await self._do("AuthEnable", rpc.AuthEnableRequest(), "enable access control", "")
 
     async def close(self) -> None:
         await self._members.close()
+
+    async def _delete_users(self, users: Iterable[str]) -> None:
+        for user in users:
+            await self._do("UserDelete", rpc.AuthUserDeleteRequest(name=user), f"delete the user {user}", _NOT_FOUND)
 
     async def _ensure_user(self, user: str, *, roles: Sequence[str]) -> None:
         try:

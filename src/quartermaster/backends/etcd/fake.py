@@ -7,12 +7,12 @@ here, and what it would do and nobody should ask for (losing the majority) is co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
 from quartermaster.backends.etcd.tool import DAEMON, Alarm, EtcdMember, EtcdStatus, RaisedAlarm
-from quartermaster.backends.etcd.users import host_user, leader_user
+from quartermaster.backends.etcd.users import host_of_user, host_user, leader_user, leads_on
 from quartermaster.host.fake import FakeMachine, Faults
 from quartermaster.planning.quorum import majority
 from quartermaster.support.errors import RefusedError, UnavailableError
@@ -169,26 +169,32 @@ class FakeUsers:
     def __init__(self) -> None:
         self.users: dict[str, None] = {"root": None}
 
-    async def ensure_host(self, host: str) -> None:
+    async def ensure_host(self, host: str, joined: str) -> None:
         await asyncio.sleep(0)
-        self.users[host_user(host)] = None
+        self._keep(lambda user: host_of_user(user) != host)
+        self.users[host_user(host, joined)] = None
 
-    async def ensure_leader(self, host: str) -> None:
+    async def ensure_role(self, host: str) -> None:  # noqa: ARG002 - the protocol's signature
         await asyncio.sleep(0)
-        self.users[leader_user(host)] = None
+
+    async def ensure_leader(self, host: str, member: str) -> None:
+        await asyncio.sleep(0)
+        self.users[leader_user(host, member)] = None
 
     async def remove_host(self, host: str) -> None:
         await asyncio.sleep(0)
-        self.users.pop(host_user(host), None)
-        self.users.pop(leader_user(host), None)
+        self._keep(lambda user: host not in (host_of_user(user), leads_on(user)))
 
-    async def remove_leader(self, host: str) -> None:
+    async def remove_leaders(self, host: str) -> None:
         await asyncio.sleep(0)
-        self.users.pop(leader_user(host), None)
+        self._keep(lambda user: leads_on(user) != host)
 
     async def names(self) -> tuple[str, ...]:
         await asyncio.sleep(0)
         return tuple(sorted(self.users))
+
+    def _keep(self, wanted: Callable[[str], bool]) -> None:
+        self.users = {user: None for user in self.users if wanted(user)}
 
 
 def _address(member: EtcdMember) -> str:

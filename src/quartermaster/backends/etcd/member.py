@@ -16,12 +16,19 @@ from quartermaster.backends.etcd.tool import CLIENT_PORT, DAEMON, PEER_PORT, PRO
 from quartermaster.host import Daemon
 from quartermaster.host.files import remove, sync_directory, write_whole
 from quartermaster.support import clock
+from quartermaster.support.errors import HostError
 
+DIRECTORY = "etcd"  # in the state directory of a host
 RECORD_FILE = "member.json"
 REMOVED = "removed"
 # etcd refuses writes beyond this and raises an alarm; the manager keeps the database far below it.
 QUOTA_BYTES = 2 << 30
 _STOP_S = 20.0
+# Whoever starts, stops or replaces the member of this host holds this lock meanwhile.
+LOCK = "etcd-member"
+LOCK_S = 2 * _STOP_S
+# By these words the leader knows that a member does not come back.
+DATA_GONE = "its data are not on this host"
 
 
 class MemberConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -34,7 +41,8 @@ class MemberConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     peer_port: int = PEER_PORT
     cluster: str = ""  # the token that tells one cluster from another
     initial: str = ""  # the members when it joined, as etcd writes them
-    new_cluster: bool = False
+    new_cluster: bool = False  # only while the first host makes a cluster of itself
+    begun: bool = False  # it has run as a member: without its data it is not started
     quota: int = QUOTA_BYTES
     flags: tuple[str, ...] = ()
 
@@ -60,7 +68,7 @@ class LocalMember:
     """The files of this host's member below the state directory."""
 
     def __init__(self, state: Path) -> None:
-        self._directory = state / "etcd"
+        self._directory = state / DIRECTORY
         self._tls = state / "tls"
 
     @property
@@ -73,6 +81,23 @@ class LocalMember:
             return msgspec.json.decode((self._directory / RECORD_FILE).read_bytes(), type=MemberConfig)
         except FileNotFoundError:
             return None
+
+    def has_data(self, config: MemberConfig) -> bool:
+        """Whether it has written anything here: etcd makes its log before it speaks to anybody."""
+        log = self._data(config) / "member" / "wal"
+        return log.is_dir() and any(log.iterdir())
+
+    def require_data(self, config: MemberConfig) -> None:
+        """HostError where it has run and nothing of that is here.
+
+        A member that forgot what it voted for may cost the others what they agreed on, and one that is alone would
+        serve an empty store.
+        """
+        if config.begun and not self.has_data(config):
+            raise HostError(
+                f"cannot start {config.member}: {DATA_GONE}",
+                hint="another member takes its place, if others are left; else restore a backup into a new cluster",
+            )
 
     def write(self, config: MemberConfig) -> None:
         self._data(config).mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from quartermaster.backends.assigning import Assigning, as_plain, is_done
 from quartermaster.backends.etcd.agent import AGENT
-from quartermaster.backends.etcd.member import QUOTA_BYTES, MemberConfig
+from quartermaster.backends.etcd.member import DATA_GONE, QUOTA_BYTES, MemberConfig
 from quartermaster.backends.etcd.memory import Book, Memory, Seat, with_initial, with_new_seat, with_seat, without_seat
 from quartermaster.backends.etcd.rights import Rights
 from quartermaster.backends.etcd.sight import Sight, caught_up, may_go, places_of, quorum_of
@@ -89,7 +89,7 @@ class Membership:
                 break
         for seat in book.memory.seats:
             if seat.phase == "serving":
-                await self._assign(seat)
+                await self._assign(seat, begun=True)
         return any(seat.phase != "serving" for seat in book.memory.seats) or self._waits
 
     async def _look(self) -> Sight:
@@ -102,11 +102,14 @@ class Membership:
     def _quorum(self, memory: Memory, sight: Sight) -> Quorum:
         now = asyncio.get_running_loop().time()
         dead: dict[str, None] = {}
+        emptied: dict[str, None] = {}
         for seat in memory.seats:
             entry = sight.entry(seat)
             if entry is None or sight.running.get(entry.id):
                 self._silent_since.pop(seat.id, None)
                 continue
+            if self._is_emptied(seat):
+                emptied[seat.id] = None
             since = self._silent_since.setdefault(seat.id, now)
             # One that joins has its whole time for it, however soon a silent one is given up.
             patience_s = self._settings.prepare_s if seat.phase == "joining" else self._settings.dead_after_s
@@ -114,7 +117,14 @@ class Membership:
                 dead[seat.id] = None
         unfit = {host: why for host, (why, until) in self._unfit.items() if now < until}
         places = places_of(self._hosts.list(), self._health, memory, unfit)
-        return quorum_of(memory, sight, places, frozenset(dead))
+        return quorum_of(memory, sight, places, frozenset(dead), frozenset(emptied))
+
+    def _is_emptied(self, seat: Seat) -> bool:
+        """Its host says that the data of this very member are gone: it can never come back."""
+        known = self._assigning.get(seat.host, AGENT)
+        if known is None or (known.spec.desired or {}).get("member") != seat.id:
+            return False
+        return known.status.state == FAILED and _is_current(known) and DATA_GONE in known.status.message
 
     def _is_lost(self, host: str) -> bool:
         """Nobody waits for it: it was silent for too long, or somebody has taken it out."""
@@ -156,7 +166,7 @@ class Membership:
         if not await self._tool.promote(entry.id):
             return False
         self._grown_at = asyncio.get_running_loop().time()
-        await self._rights.may_lead(seat.host)
+        await self._rights.may_lead(seat)
         await book.write(with_seat(book.memory, replace(seat, phase="serving", why=why)))
         return True
 
@@ -228,7 +238,8 @@ class Membership:
         if not seat.config.initial:
             seat = with_initial(seat, sight.listed)
             await book.write(with_seat(book.memory, seat))
-        assignment = await self._assign(seat)
+        entry = sight.entry(seat)
+        assignment = await self._assign(seat, begun=entry is not None and bool(entry.name))
         if assignment is not None and assignment.status.state == FAILED and _is_current(assignment):
             why = assignment.status.message or "it could not start"
             self._unfit[seat.host] = (why, asyncio.get_running_loop().time() + self._settings.unfit_s)
@@ -245,12 +256,12 @@ class Membership:
         """The host stops it and puts its data aside; then its host loses the right to lead, and it is forgotten."""
         if not await self._assigning.retire(seat.host, AGENT, lost=self._is_lost(seat.host)):
             return False
-        await self._rights.may_not_lead(seat.host)
+        await self._rights.may_not_lead(seat)
         await book.write(without_seat(book.memory, seat.id))
         return True
 
-    async def _assign(self, seat: Seat, *, prepare: bool = False) -> Assignment | None:
-        config = msgspec.to_builtins(replace(seat.config, prepare=prepare))
+    async def _assign(self, seat: Seat, *, prepare: bool = False, begun: bool = False) -> Assignment | None:
+        config = msgspec.to_builtins(replace(seat.config, prepare=prepare, begun=begun))
         return await self._assigning.ensure(Desired(seat.host, AGENT, as_plain(config)))
 
     def _config(self, host: str) -> MemberConfig:

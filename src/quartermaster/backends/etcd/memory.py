@@ -60,7 +60,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def first_memory(cluster: str, host: str, config: MemberConfig) -> Memory:
     """What is known after the first host has made a cluster of one."""
-    seat = Seat(config=config, host=host, phase="serving", why="the first host")
+    # What is started from this one never makes a cluster again.
+    seat = Seat(config=replace(config, new_cluster=False), host=host, phase="serving", why="the first host")
     return Memory(cluster=cluster, last=1, seats=(seat,))
 
 

@@ -1,4 +1,5 @@
-"""Who may do what follows from the objects: a Host has the rights of a host, one that carries a member may lead.
+"""Who may do what follows from the objects: a Host keeps the rights that it got when it joined, and one that carries a
+member may lead.
 
 A host that has left loses its rights at once. One whose Host object somebody deleted loses them only after a while: as
 long as its agent runs, it makes the object again.
@@ -9,8 +10,8 @@ from __future__ import annotations
 import asyncio
 
 from quartermaster.backends.base import RefreshEvent
-from quartermaster.backends.etcd.memory import Memory
-from quartermaster.backends.etcd.users import EtcdUsers, host_user
+from quartermaster.backends.etcd.memory import Memory, Seat
+from quartermaster.backends.etcd.users import EtcdUsers, host_of_user, leader_user
 from quartermaster.engine.cache import Cache
 from quartermaster.resources.marks import LEAVING
 from quartermaster.resources.orchestration import Host
@@ -41,20 +42,21 @@ class Rights:
                 self._leaving[host.metadata.name] = None
         for seat in memory.seats:
             if seat.phase == "serving":
-                await self.may_lead(seat.host)
+                await self.may_lead(seat)
         if event.full or event.added or event.removed:
             await self._match(memory)
         await self._verify()
 
-    async def may_lead(self, host: str) -> None:
+    async def may_lead(self, seat: Seat) -> None:
         """Before it gets the certificate that says so."""
-        if host not in self._leaders:
-            await self._users.ensure_leader(host)
-            self._leaders[host] = None
+        user = leader_user(seat.host, seat.id)
+        if user not in self._leaders:
+            await self._users.ensure_leader(seat.host, seat.id)
+            self._leaders[user] = None
 
-    async def may_not_lead(self, host: str) -> None:
-        self._leaders.pop(host, None)
-        await self._users.remove_leader(host)
+    async def may_not_lead(self, seat: Seat) -> None:
+        self._leaders.pop(leader_user(seat.host, seat.id), None)
+        await self._users.remove_leaders(seat.host)
 
     async def _match(self, memory: Memory) -> None:
         now = asyncio.get_running_loop().time()
@@ -62,12 +64,8 @@ class Rights:
         users = await self._users.names()
         for host in known:
             self._absent_since.pop(host, None)
-            if host_user(host) not in users:
-                await self._users.ensure_host(host)
-        prefix = host_user("")
-        for user in users:
-            host = user.removeprefix(prefix)
-            if not user.startswith(prefix) or host in known or memory.at(host) is not None:
+        for host in dict.fromkeys(host_of_user(user) for user in users):
+            if not host or host in known or memory.at(host) is not None:
                 continue
             since = self._absent_since.setdefault(host, now)
             if host in self._leaving or now - since >= self._forget_s:
@@ -81,5 +79,5 @@ class Rights:
         names = [host.metadata.name for host in self._hosts.list()]
         following = [name for name in names if name > self._verified][:VERIFIED_AT_ONCE]
         for name in following:
-            await self._users.ensure_host(name)
+            await self._users.ensure_role(name)
         self._verified = following[-1] if following else ""

@@ -63,8 +63,17 @@ def places_of(hosts: Sequence[Host], health: HostHealth, memory: Memory, unfit: 
     )
 
 
-def quorum_of(memory: Memory, sight: Sight, places: tuple[Place, ...], dead: frozenset[str]) -> Quorum:
-    """Only what etcd lists is a member; `dead` holds the names of those that were silent for too long."""
+def quorum_of(
+    memory: Memory,
+    sight: Sight,
+    places: tuple[Place, ...],
+    dead: frozenset[str],
+    emptied: frozenset[str] = frozenset(),
+) -> Quorum:
+    """Only what etcd lists is a member.
+
+    `dead` holds the names of those that were silent for too long, `emptied` of those whose data are gone.
+    """
     members = []
     for seat in memory.seats:
         entry = sight.entry(seat)
@@ -78,7 +87,8 @@ def quorum_of(memory: Memory, sight: Sight, places: tuple[Place, ...], dead: fro
                 voting=not entry.learner,
                 running=running,
                 ready=running and bool(entry.name),
-                dead=seat.id in dead and not running,
+                dead=(seat.id in dead or seat.id in emptied) and not running,
+                emptied=seat.id in emptied and not running,
             )
         )
     return Quorum(tuple(members), places)

@@ -1,10 +1,11 @@
 """Who may do what in etcd. A user is the common name of a client certificate; none has a password.
 
-    host.<name>     a role of that name, which writes what belongs to that host, and the role `hosts`, which reads
-    leader.<name>   the role root, for hosts that may lead; deleting the user takes it from the host at once
+    host.<name>.<joining>     the role host.<name>, which writes what belongs to that host, and `hosts`, which reads
+    leader.<name>.<member>    the role root, for hosts that may lead; deleting the user takes it from the host at once
 
 A certificate that was handed out cannot be called back; the user that it names can be deleted, and then it opens
-nothing.
+nothing. So that it never opens anything again, no user comes twice: its last part is the token that a machine joined
+with, or the name of a member of etcd, neither of which is ever given again.
 """
 
 from __future__ import annotations
@@ -31,12 +32,30 @@ class Permission(msgspec.Struct, frozen=True, order=True):
     write: bool = False
 
 
-def host_user(host: str) -> str:
+def host_role(host: str) -> str:
     return f"host.{host}"
 
 
-def leader_user(host: str) -> str:
-    return f"leader.{host}"
+def host_user(host: str, joined: str) -> str:
+    return f"{host_role(host)}.{joined}"
+
+
+def leader_user(host: str, member: str) -> str:
+    return f"leader.{host}.{member}"
+
+
+def host_of_user(user: str) -> str:
+    """The host whose user it is; "" for any other, those of leaders included."""
+    return _named(user, "host.")
+
+
+def leads_on(user: str) -> str:
+    """The host on which the user leads; "" for any other."""
+    return _named(user, "leader.")
+
+
+def _named(user: str, prefix: str) -> str:
+    return user.removeprefix(prefix).rpartition(".")[0] if user.startswith(prefix) else ""
 
 
 def read_permissions(prefix: str, namespace: str) -> tuple[Permission, ...]:
@@ -60,16 +79,22 @@ def _readable(kind: Kind, namespace: str) -> str:
 class EtcdUsers(Protocol):
     """Users and roles of a running etcd. Every call may be repeated."""
 
-    async def ensure_host(self, host: str) -> None:
-        """The host's user, with exactly the rights of a host."""
+    async def ensure_host(self, host: str, joined: str) -> None:
+        """The user of the machine that joined so, with exactly the rights of a host; earlier ones of that name go."""
         ...
 
-    async def ensure_leader(self, host: str) -> None: ...
+    async def ensure_role(self, host: str) -> None:
+        """The rights of a host, whoever has them."""
+        ...
+
+    async def ensure_leader(self, host: str, member: str) -> None: ...
 
     async def remove_host(self, host: str) -> None:
         """Neither as a host nor as a leader may it do anything from now on."""
         ...
 
-    async def remove_leader(self, host: str) -> None: ...
+    async def remove_leaders(self, host: str) -> None:
+        """Whatever member it was for."""
+        ...
 
     async def names(self) -> tuple[str, ...]: ...

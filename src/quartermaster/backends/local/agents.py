@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.filesystems import offer_file_systems, refuse_unmounted, release_file_systems, uuids_of
+from quartermaster.backends.directories import make_volume, remove_volume, volumes_in
+from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, uuids_of
 from quartermaster.host import FileSystem
 
 
@@ -31,28 +30,18 @@ class NodeAgent:
 
 
 def volumes_here(context: AgentContext) -> list[str]:
-    return [os.readlink(link) for link in sorted((context.directory.parent / VolumeAgent.name).glob("*"))]
+    return volumes_in(context.directory.parent / VolumeAgent.name)
 
 
 class VolumeAgent:
-    """Keeps a link to each volume by its name: who asks for its end does not say where it is."""
-
     name = "local-volume"
 
     async def initialize(self, context: AgentContext) -> None:
         context.directory.mkdir(parents=True, exist_ok=True)
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
-        path = context.desired["path"]
-        await refuse_unmounted(context, path)
-        with suppress(FileExistsError):
-            os.symlink(path, context.directory / context.instance)
-        await context.machine.directories.ensure(path)
-        return {"path": path}
+        await make_volume(context, context.desired["path"])
+        return {"path": context.desired["path"]}
 
     async def destroy_local_service(self, context: AgentContext) -> None:
-        link = context.directory / context.instance
-        if link.is_symlink():
-            await refuse_unmounted(context, os.readlink(link))
-            await context.machine.directories.remove(os.readlink(link))
-            link.unlink()
+        await remove_volume(context)

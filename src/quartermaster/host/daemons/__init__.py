@@ -1,5 +1,6 @@
 """Daemons that outlive whoever starts them."""
 
+import os
 from pathlib import Path
 
 from quartermaster.host.commands import Commands
@@ -20,5 +21,10 @@ __all__ = [
 
 
 def choose_runtime(commands: Commands, directory: Path) -> DaemonRuntime:
-    """What this host has: systemd, or else processes of their own, with their records in the directory."""
-    return SystemdDaemons(commands) if systemd_is_running() else DetachedDaemons(commands, directory)
+    """What this host has: systemd, or else processes of their own, with their records in the directory.
+
+    Units are for root to make; whoever else brings up a host has processes of their own.
+    """
+    if systemd_is_running() and os.geteuid() == 0:
+        return SystemdDaemons(commands)
+    return DetachedDaemons(commands, directory)

@@ -2,7 +2,8 @@
 
 Daemons outlive whoever starts them: `ensure` adopts what runs, and never restarts a running daemon, also not when its
 description has changed; that is `replace`, at a moment that the caller chooses. A dead daemon is started again by the
-caller's next `ensure`, who also decides how long to wait before it.
+caller's next `ensure`, who also decides how long to wait before it. The one exception is a `lasting` daemon, which is
+for the agent itself: nobody is there who would start it again.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Daemon(msgspec.Struct, frozen=True):
     log_limit: int = 16 << 20
     stop_timeout_s: float = 10.0  # between SIGTERM and SIGKILL
     keep_children: bool = False  # processes that it started live on when it is stopped
+    lasting: bool = False  # started again by the host itself, after its end and after a boot, where the host can
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -47,7 +49,7 @@ class Daemon(msgspec.Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """Changes with anything that needs a restart to take effect."""
-        parts = (self.argv, sorted(self.environment.items()), self.directory)
+        parts = (self.argv, sorted(self.environment.items()), self.directory, *((True,) if self.lasting else ()))
         return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
 
@@ -58,6 +60,7 @@ class DaemonStatus(msgspec.Struct, frozen=True):
     fingerprint: str = ""  # of the description that it was started with
     exit_code: int | None = None  # of a dead one, as far as known; negative for a signal
     message: str = ""
+    lasting: bool = False  # the host itself starts it again
 
     @property
     def running(self) -> bool:

@@ -1,7 +1,7 @@
 """Daemons as systemd units, for hosts where systemd is process 1.
 
 Units lie in /run: they are gone after a boot, as are the mounts that the daemons need, and the agent brings both back
-in the right order.
+in the right order. The unit of a lasting daemon, which is the agent, lies in /etc and is enabled.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from quartermaster.host.tools import hint_for
 from quartermaster.support.errors import CommandError, DaemonError, ToolMissingError
 
 _SYSTEMD_RUNS = Path("/run/systemd/system")
+_LASTING = Path("/etc/systemd/system")
 _PROPERTIES = "LoadState,ActiveState,SubState,MainPID,ExecMainCode,ExecMainStatus,Result,NeedDaemonReload"
-_ACTIVE = ("active", "activating", "reloading")
+# One that is being stopped still runs; one that has ended and waits for systemd to start it again does not.
+_ACTIVE = ("active", "activating", "reloading", "deactivating")
+_WAITING = "auto-restart"
 _KILLED = ("2", "3")  # CLD_KILLED and CLD_DUMPED
 # systemd's own exit codes: the program could not be started.
 _NEVER_RAN = range(200, 256)
@@ -33,9 +36,17 @@ def systemd_is_running() -> bool:
 
 
 class SystemdDaemons:
-    def __init__(self, commands: Commands, *, directory: Path = _SYSTEMD_RUNS, search_path: str = "") -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        *,
+        directory: Path = _SYSTEMD_RUNS,
+        lasting: Path = _LASTING,
+        search_path: str = "",
+    ) -> None:
         self._commands = commands
         self._directory = directory
+        self._lasting = lasting
         self._search_path = search_path or os.environ.get("PATH", os.defpath)
 
     async def ensure(self, daemon: Daemon) -> DaemonStatus:
@@ -47,8 +58,11 @@ class SystemdDaemons:
             name = daemon.argv[0]
             raise ToolMissingError(f"cannot start {daemon.name}: {name} is not installed", hint=hint_for(name))
         unit = unit_name(daemon.name)
-        files.write_whole(self._directory / unit, unit_text(daemon, program).encode(), mode=0o644)
+        place = self._lasting if daemon.lasting else self._directory
+        files.write_whole(place / unit, unit_text(daemon, program).encode(), mode=0o644)
         await self._change("daemon-reload", verb="make units known")
+        if daemon.lasting:
+            await self._change("enable", unit, verb=f"have {daemon.name} started at boot")
         if status.state is DaemonState.DEAD:
             # Its end counts against systemd's limit on starts, and how often to try is the caller's affair.
             await self._change("reset-failed", unit, verb=f"forget how {daemon.name} ended", accept=(0, 1))
@@ -72,8 +86,11 @@ class SystemdDaemons:
             return False
         unit = unit_name(name)
         # Its own limit on time is in the unit; ours is only for a systemd that does not answer.
+        if status.lasting:
+            await self._change("disable", unit, verb=f"have {name} started no more at boot")
         await self._change("stop", unit, verb=f"stop {name}", timeout_s=120.0, accept=(0, 5))
-        files.remove(self._directory / unit)
+        for place in (self._directory, self._lasting):
+            files.remove(place / unit)
         await self._change("daemon-reload", verb="make units known")
         await self._change("reset-failed", unit, verb=f"forget how {name} ended", accept=(0, 1))
         return status.running
@@ -83,19 +100,25 @@ class SystemdDaemons:
         text = self._unit_file(unit)
         shown = await self._look("show", unit, f"--property={_PROPERTIES}", verb=f"ask about {name}")
         values = dict(line.partition("=")[::2] for line in shown.splitlines())
-        active = values.get("ActiveState") in _ACTIVE
+        waiting = values.get("SubState", "").startswith(_WAITING)
+        active = values.get("ActiveState") in _ACTIVE and not waiting
         if text is None and not active:
             return DaemonStatus(name, DaemonState.ABSENT)
         fingerprint = fingerprint_of(text or "")
+        lasting = (self._lasting / unit).exists()
         if active:
-            return DaemonStatus(name, DaemonState.RUNNING, int(values.get("MainPID", "0")), fingerprint)
+            pid = int(values.get("MainPID", "0"))
+            return DaemonStatus(name, DaemonState.RUNNING, pid, fingerprint, lasting=lasting)
         code = _exit_code(values)
         message = "it has ended" if code is None else f"ended by signal {-code}" if code < 0 else f"exited with {code}"
-        return DaemonStatus(name, DaemonState.DEAD, fingerprint=fingerprint, exit_code=code, message=message)
+        return DaemonStatus(
+            name, DaemonState.DEAD, fingerprint=fingerprint, exit_code=code, message=message, lasting=lasting
+        )
 
     async def list(self) -> tuple[DaemonStatus, ...]:
         prefix, suffix = unit_name("|").split("|")
-        units = sorted(file.name for file in self._directory.glob(unit_name("*")))
+        places = (self._directory, self._lasting)
+        units = sorted({file.name for place in places for file in place.glob(unit_name("*"))})
         return tuple([await self.status(unit.removeprefix(prefix).removesuffix(suffix)) for unit in units])
 
     async def run(self, name: str, argv: Sequence[str], *, timeout_s: float = 30.0, stdin: bytes = b"") -> Result:
@@ -113,10 +136,12 @@ class SystemdDaemons:
         return (await self._commands.run(command)).text
 
     def _unit_file(self, unit: str) -> str | None:
-        try:
-            return (self._directory / unit).read_text()
-        except FileNotFoundError:
-            return None
+        for place in (self._directory, self._lasting):
+            try:
+                return (place / unit).read_text()
+            except FileNotFoundError:
+                continue
+        return None
 
     async def _look(self, *arguments: str, verb: str) -> str:
         command = Command(("systemctl", *arguments), verb=verb, timeout_s=_TIMEOUT_S, changes=False)

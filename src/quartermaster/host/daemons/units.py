@@ -6,6 +6,11 @@ import re
 
 from quartermaster.host.daemons.base import Daemon
 
+# However often it ends it is started again: a host without its agent is of no use. It does not wait until the network
+# works, which some hosts never say of themselves: it tries again, as it does when the network goes.
+_ORDER = "After=network.target\nStartLimitIntervalSec=0\n"
+_RESTART = "Restart=always\nRestartSec=2"
+_INSTALL = "\n[Install]\nWantedBy=multi-user.target\n"
 _PLAIN = re.compile(r"^[A-Za-z0-9_./:=,@+-]+$")
 
 
@@ -14,7 +19,9 @@ def unit_name(name: str) -> str:
 
 
 def unit_text(daemon: Daemon, program: str) -> str:
-    """Without [Install] and without Restart: only the agent decides when a daemon runs, also after a boot."""
+    """Without [Install] and without Restart, unless it is lasting: when a daemon runs is for the agent to decide, also
+    after a boot; and that the agent runs is for systemd.
+    """
     environment = "".join(
         f"Environment={_quoted(f'{key}={value}', dollar=False)}\n" for key, value in sorted(daemon.environment.items())
     )
@@ -22,15 +29,17 @@ def unit_text(daemon: Daemon, program: str) -> str:
     return (
         "[Unit]\n"
         f"Description=Quartermaster daemon {daemon.name}\n"
+        f"{_ORDER if daemon.lasting else ''}"
         "\n"
         "[Service]\n"
         "Type=exec\n"
         f"ExecStart={command}\n"
         f"{environment}"
         f"WorkingDirectory={daemon.directory.replace('%', '%%')}\n"
-        "Restart=no\n"
+        f"{_RESTART if daemon.lasting else 'Restart=no'}\n"
         f"KillMode={'process' if daemon.keep_children else 'mixed'}\n"
         f"TimeoutStopSec={daemon.stop_timeout_s:g}\n"
+        f"{_INSTALL if daemon.lasting else ''}"
         "\n"
         "[X-Quartermaster]\n"
         f"Fingerprint={daemon.fingerprint}\n"

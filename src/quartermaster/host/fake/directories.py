@@ -31,6 +31,9 @@ class FakeDirectories:
             for key in list(self._machine.directories):
                 if key[0] == number and (key[1] == path or key[1].startswith(f"{path}/")):
                     del self._machine.directories[key]
+            for key in list(self._machine.files):
+                if key[0] == number and key[1].startswith(f"{path}/"):
+                    del self._machine.files[key]
         return True
 
     async def exists(self, path: str) -> bool:
@@ -45,6 +48,34 @@ class FakeDirectories:
                 raise HostError(f"cannot measure {path}: Input/output error")
             total = disk.size if disk is not None else _ROOT_SIZE
             return Space(total, total, int(number.partition(":")[2]))
+
+    async def entries(self, path: str) -> tuple[str, ...]:
+        async with self._faults.step(f"list {path}"):
+            number, _ = self._key(path)
+            self._refuse_dead(number, f"list {path}")
+            below = f"{path}/"
+            known = (*self._machine.directories, *self._machine.files)
+            return tuple(sorted({key[1].removeprefix(below).split("/")[0] for key in known if self._is_in(key, path)}))
+
+    async def read(self, path: str) -> bytes | None:
+        async with self._faults.step(f"read {path}"):
+            self._refuse_dead(self._key(path)[0], f"read {path}")
+            return self._machine.files.get(self._key(path))
+
+    async def write(self, path: str, data: bytes) -> bool:
+        if self._machine.files.get(self._key(path)) == data:
+            return False
+        async with self._faults.step(f"write {path}"):
+            self._refuse_dead(self._key(path)[0], f"write {path}")
+            self._machine.files[self._key(path)] = data
+        return True
+
+    def _is_in(self, key: tuple[str, str], path: str) -> bool:
+        return key[0] == self._key(path)[0] and key[1].startswith(f"{path}/")
+
+    def _refuse_dead(self, number: str, verb: str) -> None:
+        if number != ROOT.number and all(disk.number != number for disk in self._machine.disks.values()):
+            raise HostError(f"cannot {verb}: Input/output error")
 
     def _key(self, path: str) -> tuple[str, str]:
         mount = covering(tuple(self._machine.mounts), path) or ROOT

@@ -30,6 +30,7 @@ class FakeMachine:
         self.processes: dict[str, FakeProcess] = {}
         self.missing_tools: set[str] = set()
         self.directories: dict[tuple[str, str], None] = {}  # (number of the file system, path)
+        self.files: dict[tuple[str, str], bytes] = {}  # the same, with what is in them
         self._number = 0
 
     def add_disk(

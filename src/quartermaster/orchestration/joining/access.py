@@ -26,6 +26,7 @@ class StoreAccess(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     host: str
     namespace: str = "default"
+    joined: str = ""  # the token it came with: a part of the user that its certificate names
     endpoints: tuple[str, ...]  # host:port, of the members that serve
 
     @property
@@ -62,6 +63,7 @@ class StoreAccess(msgspec.Struct, frozen=True, kw_only=True):
 class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     namespace: str = "default"
+    joined: str = ""
     endpoints: tuple[str, ...]
 
 
@@ -76,13 +78,19 @@ def read_access(directory: Path) -> StoreAccess | None:
         raise InvalidError(
             f"cannot read {path}: {error}", hint="mend it, or remove it and join again with a new token"
         ) from error
-    return StoreAccess(directory=str(directory), host=saved.host, namespace=saved.namespace, endpoints=saved.endpoints)
+    return StoreAccess(
+        directory=str(directory),
+        host=saved.host,
+        namespace=saved.namespace,
+        joined=saved.joined,
+        endpoints=saved.endpoints,
+    )
 
 
 def write_access(access: StoreAccess) -> StoreAccess:
     directory = Path(access.directory)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    saved = _Saved(host=access.host, namespace=access.namespace, endpoints=access.endpoints)
+    saved = _Saved(host=access.host, namespace=access.namespace, joined=access.joined, endpoints=access.endpoints)
     write_whole(directory / ACCESS_FILE, msgspec.json.format(msgspec.json.encode(saved), indent=2) + b"\n")
     return access
 

@@ -22,13 +22,13 @@ from quartermaster.host.files import remove, write_whole
 from quartermaster.orchestration.joining.access import StoreAccess, read_access, write_access
 from quartermaster.orchestration.joining.authority import Authority, save_authority
 from quartermaster.orchestration.joining.certificates import HostCertificates
-from quartermaster.orchestration.joining.profiles import HOST, MEMBER_CERTIFICATES, profile_of
+from quartermaster.orchestration.joining.profiles import HOST, MEMBER_CERTIFICATES, as_joined, profile_of
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.orchestration import Host as HostObject
 from quartermaster.resources.orchestration import HostSpec
 from quartermaster.stores.base import Store
 from quartermaster.support import clock, entropy
-from quartermaster.support.errors import AlreadyExistsError, DaemonError, UsageError
+from quartermaster.support.errors import AlreadyExistsError, ConflictError, DaemonError, UsageError
 
 READY_S = 60.0
 _LOOK_S = 0.1
@@ -67,6 +67,11 @@ async def bootstrap(
         return known
     if not addresses:
         raise UsageError(f"cannot make a cluster of host {host}: it has no address", hint="name one with --address")
+    if not _draft_path(directory).exists() and LocalMember(directory).read() is not None:
+        raise ConflictError(
+            f"cannot make a cluster of host {host}: {directory / 'etcd'} holds a member of another one",
+            hint="its access.json is gone; put it back, or move that directory away if nothing in it is needed",
+        )
     await machine.commands.run(
         Command((PROGRAM, "--version"), verb="ask etcd for its version", timeout_s=10.0, changes=False)
     )
@@ -81,7 +86,9 @@ async def bootstrap(
     )
     draft = _draft(directory, config)
     authority = Authority(draft.certificate.encode(), draft.key.encode())
-    _certify(directory, authority, host, addresses)
+    # As good as a token's id: of this cluster, and never given again.
+    joined = draft.config.cluster.rpartition("-")[2]
+    _certify(directory, authority, host, addresses, joined=joined, member=draft.config.member)
     local = LocalMember(directory)
     local.write(draft.config)
     await start_member(local, machine)
@@ -89,10 +96,12 @@ async def bootstrap(
         directory=str(directory),
         host=host,
         namespace=namespace,
+        joined=joined,
         endpoints=(endpoint(draft.config.address, draft.config.client_port),),
     )
     await _until_ready(access, draft.config, machine)
     await _open_up(access, authority, first_memory(draft.config.cluster, host, draft.config), addresses)
+    local.write(msgspec.structs.replace(draft.config, new_cluster=False, begun=True))
     write_access(access)
     remove(_draft_path(directory))
     return access
@@ -116,14 +125,17 @@ def _draft_path(directory: Path) -> Path:
     return directory / "bootstrap.json"
 
 
-def _certify(directory: Path, authority: Authority, host: str, addresses: Sequence[str]) -> None:
+def _certify(
+    directory: Path, authority: Authority, host: str, addresses: Sequence[str], *, joined: str, member: str
+) -> None:
     files = HostCertificates(directory)
     files.write_authority(authority.certificate)
     installed = files.installed()
     for name in (HOST, *MEMBER_CERTIFICATES):
-        profile = profile_of(name, host, addresses)
+        profile = profile_of(name, host, addresses, member=member)
         if name not in installed or installed[name].profile != profile.digest:
-            issued = authority.sign(files.request(name), profile, now=clock.wall_time())
+            says = as_joined(profile, host, joined) if name == HOST else profile
+            issued = authority.sign(files.request(name), says, now=clock.wall_time())
             files.install(name, issued, profile.digest)
 
 
@@ -156,8 +168,8 @@ async def _open_up(access: StoreAccess, authority: Authority, memory: Memory, ad
     users = EtcdAuthorization(parse(access.leader_url, {}), namespace=access.namespace)
     store = await open_store(access.leader_url)
     try:
-        await users.enable(access.host)
-        await users.ensure_host(access.host)
+        await users.enable(access.host, member_name(1))
+        await users.ensure_host(access.host, access.joined)
         await save_authority(store, access.namespace, authority)
         await _ensure(store, to_object(memory, access.namespace))
         meta = ObjectMeta(name=access.host, namespace=access.namespace)

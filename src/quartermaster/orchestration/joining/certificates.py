@@ -21,7 +21,7 @@ import msgspec
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.etcd.files import AUTHORITY_FILE, CERTIFICATES, certificate_file, key_file
 from quartermaster.host.files import remove, write_whole
-from quartermaster.orchestration.joining.access import read_access, with_endpoints
+from quartermaster.orchestration.joining.access import StoreAccess, read_access, with_endpoints
 from quartermaster.orchestration.joining.authority import Issued, new_key, request_for
 from quartermaster.orchestration.joining.profiles import HOST, is_due
 from quartermaster.stores.base import Store
@@ -142,7 +142,7 @@ class CertificateAgent:
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
         wanted = msgspec.convert(context.desired, Wanted)
-        self._keep_endpoints(context.store)
+        access = self._keep_endpoints(context.store)
         installed = self._files.installed()
         requests: dict[str, str] = {}
         for name, profile in sorted(wanted.profiles.items()):
@@ -159,7 +159,7 @@ class CertificateAgent:
             if name not in wanted.profiles and name != HOST:
                 self._files.discard(name)
         present = {name: one.profile for name, one in self._files.installed().items() if name in wanted.profiles}
-        return {"installed": present, "requests": requests}
+        return {"installed": present, "requests": requests, "joined": access.joined if access is not None else ""}
 
     async def destroy_local_service(self, context: AgentContext) -> None:  # noqa: ARG002 - the protocol's signature
         """The host's own certificate opens the store through which this was asked; `qm leave` removes it in the end."""
@@ -170,12 +170,11 @@ class CertificateAgent:
     def _is_due(self, known: Installed) -> bool:
         return is_due(known.not_before, known.not_after, clock.wall_time())
 
-    def _keep_endpoints(self, store: Store) -> None:
+    def _keep_endpoints(self, store: Store) -> StoreAccess | None:
         """What the store's connection has learnt of the members is there at the next start."""
         access = read_access(self._state)
         endpoints = getattr(getattr(store, "kv", None), "endpoints", ())
-        if access is not None:
-            with_endpoints(access, endpoints)
+        return with_endpoints(access, endpoints) if access is not None else None
 
 
 def digest_of(request: str) -> str:

@@ -68,7 +68,11 @@ async def join(
     files.install(HOST, Issued(welcome.certificate, welcome.not_before, welcome.not_after), welcome.profile)
     return write_access(
         StoreAccess(
-            directory=str(directory), host=welcome.host, namespace=welcome.namespace, endpoints=welcome.endpoints
+            directory=str(directory),
+            host=welcome.host,
+            namespace=welcome.namespace,
+            joined=welcome.joined,
+            endpoints=welcome.endpoints,
         )
     )
 

@@ -18,7 +18,14 @@ from quartermaster.backends.etcd.memory import MEMORY_NAME, Seat, from_object
 from quartermaster.engine.controller import Scope
 from quartermaster.orchestration.joining.authority import Authority, load_authority
 from quartermaster.orchestration.joining.certificates import Granted, Wanted, digest_of
-from quartermaster.orchestration.joining.profiles import LIFETIME_S, Profile, certificates_of, profile_of
+from quartermaster.orchestration.joining.profiles import (
+    HOST,
+    LIFETIME_S,
+    Profile,
+    as_joined,
+    certificates_of,
+    profile_of,
+)
 from quartermaster.planning.cluster import Desired
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import Key
@@ -48,7 +55,7 @@ class CertificateManager:
         return (
             RefreshKey(Assignment, field="status"),
             RefreshKey(Host, field="spec"),
-            RefreshKey(ConfigMap, field="data"),
+            RefreshKey(ConfigMap, fields=f"metadata.name={MEMORY_NAME}", field="data"),
         )
 
     async def handle_refresh(self, event: RefreshEvent) -> float | None:
@@ -81,7 +88,8 @@ class CertificateManager:
         name = host.metadata.name
         addresses = (*host.spec.addresses, *((seat.config.address,) if seat is not None else ()))
         names = certificates_of(seat.phase if seat is not None else None)
-        profiles = {one: profile_of(one, name, addresses) for one in names}
+        member = seat.id if seat is not None else ""
+        profiles = {one: profile_of(one, name, addresses, member=member) for one in names}
         current = self._assigning.get(name, CERTIFICATES)
         granted = granted_in(current)
         requests = requests_in(current) if current is not None and is_done(current) else {}
@@ -91,7 +99,7 @@ class CertificateManager:
             if request is None:
                 continue
             if known is None or known.request != digest_of(request) or known.profile != profile.digest:
-                signed = await self._sign(name, request, profile)
+                signed = await self._sign(host, one, request, profile, joined=joined_in(current))
                 if signed is not None:
                     granted[one] = signed
         wanted = Wanted(
@@ -100,15 +108,17 @@ class CertificateManager:
         )
         await self._assigning.ensure(Desired(name, CERTIFICATES, as_plain(msgspec.to_builtins(wanted))))
 
-    async def _sign(self, host: str, request: str, profile: Profile) -> Granted | None:
+    async def _sign(self, host: Host, one: str, request: str, profile: Profile, *, joined: str) -> Granted | None:
+        name = host.metadata.name
         if self._authority is None:
             self._authority = await load_authority(self._store, self._namespace)
         try:
-            issued = self._authority.sign(request, profile, now=clock.wall_time(), lifetime_s=self._lifetime_s)
+            says = as_joined(profile, name, joined) if one == HOST else profile
+            issued = self._authority.sign(request, says, now=clock.wall_time(), lifetime_s=self._lifetime_s)
         except InvalidError as error:
-            _log.warning("a request for a certificate is not signed", host=host, error=str(error))
+            _log.warning("a request for a certificate is not signed", host=name, error=str(error))
             return None
-        _log.info("a certificate was signed", host=host, common_name=profile.common_name)
+        _log.info("a certificate was signed", host=name, common_name=says.common_name)
         return Granted(digest_of(request), profile.digest, issued.certificate, issued.not_before, issued.not_after)
 
 
@@ -129,6 +139,13 @@ def requests_in(assignment: Assignment) -> Mapping[str, str]:
     if not isinstance(requests, dict):
         return {}
     return {name: text for name, text in requests.items() if isinstance(text, str)}
+
+
+def joined_in(assignment: Assignment | None) -> str:
+    """How the host says that it joined. Whatever it says names a user of its own, and only joining makes users."""
+    result = assignment.status.result if assignment is not None else None
+    joined: Any = (result or {}).get("joined")
+    return joined if isinstance(joined, str) else ""
 
 
 def has_member_certificates(assignment: Assignment | None) -> bool:

@@ -2,7 +2,7 @@
 
 After a boot no agent can read what it should run before the members run; in a full database no lease can be renewed,
 so nobody leads who could make room; and when all members that a host knew are gone, only its own can tell it where the
-others are. All of it is done here, from the host's own files.
+others are. All of it is done here, from the host's own files; and what a former member left goes when it is old.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from quartermaster.backends.etcd.maintenance import cure
 from quartermaster.backends.etcd.member import LocalMember
 from quartermaster.host import Host
 from quartermaster.orchestration.joining.access import read_access, with_endpoints
+from quartermaster.orchestration.joining.remains import discard_old
 from quartermaster.support.backoff import Backoff
-from quartermaster.support.errors import HostError, QuartermasterError, StoreError
+from quartermaster.support.errors import QuartermasterError, StoreError
 from quartermaster.support.log import logger
 
 LOOK_S = 3.0
@@ -39,12 +40,13 @@ async def keep_member(directory: Path, machine: Host, *, look_s: float = LOOK_S,
                 pause_s, starts = max(look_s, _RESTART.delay_s(starts)), starts + 1
             else:
                 starts = 0
-        except HostError as error:
+        except QuartermasterError as error:
             _log.warning("the member of etcd on this host does not start", error=str(error))
             pause_s, starts = max(look_s, _RESTART.delay_s(starts)), starts + 1
         if loop.time() >= cure_at:
             await _learn_endpoints(directory, local)
             await _make_room(directory)
+            _tidy(directory)
             cure_at = loop.time() + cure_s
         await asyncio.sleep(pause_s)
 
@@ -61,6 +63,14 @@ async def _learn_endpoints(directory: Path, local: LocalMember) -> None:
         with_endpoints(access, await endpoints_known_to(parse(access.url, {}), config.client_url))
     except QuartermasterError as error:
         _log.warning("cannot ask the member on this host for the others", error=str(error))
+
+
+def _tidy(directory: Path) -> None:
+    try:
+        access = read_access(directory)
+        discard_old(directory, may_lead=access is not None and access.may_lead)
+    except (QuartermasterError, OSError) as error:
+        _log.warning("cannot remove what is left of a former member of etcd", error=str(error))
 
 
 async def _make_room(directory: Path) -> None:

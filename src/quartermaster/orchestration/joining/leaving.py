@@ -14,6 +14,7 @@ from quartermaster.backends.etcd.agent import AGENT as ETCD
 from quartermaster.backends.etcd.files import CERTIFICATES
 from quartermaster.backends.etcd.memory import MEMORY_NAME, Memory, from_object
 from quartermaster.orchestration.heartbeat import heartbeat_name
+from quartermaster.planning.health import READY
 from quartermaster.planning.quorum import Member, Place, Quorum, decide
 from quartermaster.resources.kubernetes.core import ConfigMap, Lease
 from quartermaster.resources.marks import LEAVING, ZONE_LABEL
@@ -24,8 +25,6 @@ from quartermaster.stores.base import Store
 from quartermaster.stores.modify import modify
 from quartermaster.support import clock
 from quartermaster.support.errors import NotFoundError
-
-READY = "Ready"
 
 
 async def reasons_to_stay(store: Store, host: str, namespace: str) -> list[str]:

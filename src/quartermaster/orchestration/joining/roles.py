@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quartermaster.backends.assigning import Assigning
 from quartermaster.backends.base import ServiceAgent, ServiceManager
@@ -23,15 +24,17 @@ from quartermaster.orchestration.joining.access import StoreAccess
 from quartermaster.orchestration.joining.certificates import CertificateAgent
 from quartermaster.orchestration.joining.endpoint import JoinEndpoint
 from quartermaster.orchestration.joining.issuing import CertificateManager, has_member_certificates
+from quartermaster.orchestration.joining.remains import BACKUPS
 from quartermaster.orchestration.joining.wire import PORT
 from quartermaster.planning.health import HostHealth
 from quartermaster.resources.orchestration import Host
 from quartermaster.stores.kv.etcd.settings import Settings, parse
 
+if TYPE_CHECKING:
+    from quartermaster.orchestration.leader import BuildManager
+
 # A leader that cannot reach etcd steps down soon; nobody waits longer than that for an answer here.
 _PATIENCE_S = 8.0
-
-BuildManager = Callable[[Scope, HostHealth], ServiceManager]
 
 
 def standalone_agents(directory: Path) -> Sequence[ServiceAgent]:
@@ -59,7 +62,7 @@ class Standalone:
         endpoint = JoinEndpoint(
             access.tls, self._connections.users, namespace=access.namespace, address=address, port=self._port
         )
-        return (endpoint, Backups(access.leader_url, Path(access.directory) / "backups"), self._connections)
+        return (endpoint, Backups(access.leader_url, Path(access.directory) / BACKUPS), self._connections)
 
     def _certificates(self, scope: Scope, _health: HostHealth) -> ServiceManager:
         return CertificateManager(scope, namespace=self._access.namespace)

@@ -94,19 +94,18 @@ async def revoke_token(store: Store, namespace: str, identity: str) -> None:
     await store.delete(Secret, NAME_PREFIX + identity, namespace)
 
 
+async def examine(store: Store, namespace: str, identity: str, secret: str, *, host: str, key: str) -> TokenRecord:
+    """What `redeem` would find, without using the token up."""
+    return (await _good(store, namespace, identity, secret, host=host, key=key))[1]
+
+
 async def redeem(store: Store, namespace: str, identity: str, secret: str, *, host: str, key: str) -> TokenRecord:
     """Use a token for a host with that key. Once it returns, nobody with another key can; the same one may repeat it.
 
     ForbiddenError says why not, and more than "unknown" only to one who has the token's secret.
     """
     for attempt in range(_ATTEMPTS):
-        try:
-            found = await store.get(Secret, NAME_PREFIX + identity, namespace)
-        except NotFoundError as error:
-            raise _refusal("it is not known") from error
-        record = _from_secret(found)
-        if wrong := judge(record, secret, host=host, key=key, now=clock.wall_time()):
-            raise _refusal(wrong)
+        found, record = await _good(store, namespace, identity, secret, host=host, key=key)
         if record.key:
             return record
         used = replace(record, used_by=host, key=key)
@@ -119,6 +118,19 @@ async def redeem(store: Store, namespace: str, identity: str, secret: str, *, ho
             continue
         return used
     raise AssertionError("unreachable")
+
+
+async def _good(
+    store: Store, namespace: str, identity: str, secret: str, *, host: str, key: str
+) -> tuple[Secret, TokenRecord]:
+    try:
+        found = await store.get(Secret, NAME_PREFIX + identity, namespace)
+    except NotFoundError as error:
+        raise _refusal("it is not known") from error
+    record = _from_secret(found)
+    if wrong := judge(record, secret, host=host, key=key, now=clock.wall_time()):
+        raise _refusal(wrong)
+    return found, record
 
 
 def judge(record: TokenRecord, secret: str, *, host: str, key: str, now: float) -> str:

@@ -38,6 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class Welcome(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     namespace: str
+    joined: str
     endpoints: tuple[str, ...]
     certificate: str
     profile: str

@@ -1,9 +1,11 @@
 """Requests over a few connections that are kept: HTTP/1.1 with as little between the caller and the socket as it takes.
 
 A controller that writes a status for each of ten thousand objects spends its time here; a client for everything costs
-it several times as much (docs/benchmarks.md). So this knows no redirects, cookies, compression, proxies or streams.
+it half as much again (docs/design/kubernetes-client.md). So this knows no redirects, cookies, compression, proxies or
+streams.
 
-- At most `limit` connections; who finds none free waits in turn.
+- At most `limit` connections; who finds none free waits in turn, until its deadline. How many wait is for the callers
+  to bound: a controller does by its number of workers.
 - A request that fails says whether it was sent. On a connection that was kept, the server may hang up in the moment
   of sending: it cannot be told from one that did the work and died, so that counts as sent.
 - Whatever else than a whole answer ends a request (an error, a timeout, being cancelled) ends its connection too.
@@ -15,6 +17,7 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 from weakref import WeakSet
@@ -28,6 +31,7 @@ CONNECT_TIMEOUT_S = 10.0
 IDLE_CONNECTION_S = 60.0  # shorter than the server's 90 s: a connection is not used in the moment it is closed
 _NEXT_ADDRESS_S = 0.25  # of a host with several addresses, when the one before does not answer (RFC 8305)
 _CLOSE_TURNS = 1000
+_SENT_AT_ONCE = 16 << 10  # fits into any socket's buffer, so that a refusal cannot have come before the end of it
 # A peer that vanished without a word is noticed: after 15 + 3 x 5 s of silence, or 20 s after something was sent.
 _SOCKET_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -54,12 +58,13 @@ class Sockets:
         self._made.add(made)
         return made
 
-    async def closed(self) -> None:
-        """Connections that were given up end within a few turns of the loop."""
+    async def closed(self) -> bool:
+        """Whether all are: connections that were given up end within a few turns of the loop."""
         for _ in range(_CLOSE_TURNS):
             if not any(made.fileno() >= 0 for made in self._made):
-                break
+                return True
             await asyncio.sleep(0.002)
+        return False
 
 
 class Connections:
@@ -69,7 +74,9 @@ class Connections:
         self, server: str, sockets: Sockets, *, limit: int, server_name: str = "", idle_s: float = IDLE_CONNECTION_S
     ) -> None:
         parts = urlsplit(server)
-        self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+        name = parts.hostname or ""
+        self._host = name if name.isascii() else name.encode("idna").decode("ascii")
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._server_name = server_name or self._host.rstrip(".")
         self._before = quote(parts.path, safe="/%~!$&'()*+,;=:@")
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -97,8 +104,10 @@ class Connections:
             if self._closed:
                 raise NotSentError("the connections were closed")
             connection = self._kept(tls) or await self._connect(tls, deadline)
+            if request.check is not None:
+                _ask_leave(request.check, connection)
             answer = await connection.ask(message, deadline, silence_s)
-            if answer.keeps and connection.is_free():
+            if answer.keeps and connection.is_free() and (answer.code < 300 or len(message) <= _SENT_AT_ONCE):
                 self._keep(connection)
             else:
                 connection.abort()
@@ -160,7 +169,12 @@ class Connections:
 
     async def _connect(self, tls: ssl.SSLContext | None, deadline: float) -> _Connection:
         made: socket.socket | None = None
-        connection: _Connection | None = None
+        taken: list[_Connection] = []
+
+        def take() -> _Connection:
+            taken.append(_Connection(self, tls))
+            return taken[0]
+
         try:
             async with asyncio.timeout_at(min(deadline, self._loop.time() + CONNECT_TIMEOUT_S)):
                 addresses = await self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
@@ -172,7 +186,7 @@ class Connections:
                     socket_factory=self._sockets.make,
                 )
                 _, connection = await self._loop.create_connection(
-                    lambda: _Connection(self, tls),
+                    take,
                     sock=made,
                     ssl=tls,
                     server_hostname=self._server_name if tls is not None else None,
@@ -185,8 +199,8 @@ class Connections:
         except (OSError, UnicodeError) as error:
             raise NotSentError(explain(error)) from error
         finally:
-            if connection is None and made is not None:
-                made.close()  # the loop may not have taken it over
+            if not taken and made is not None:
+                made.close()  # else it is the loop's, and another may get its number while the loop still listens to it
 
     def opened(self, connection: _Connection) -> None:
         self._open[connection] = None
@@ -210,6 +224,7 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[Answer] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = self._silence_s = self._heard_at = 0.0
+        self._is_aborted = False
 
     async def ask(self, request: bytes, deadline: float, silence_s: float) -> Answer:
         if self._transport is None or self._transport.is_closing():
@@ -235,6 +250,7 @@ class _Connection(asyncio.Protocol):
         return transport is not None and not transport.is_closing() and not transport.get_write_buffer_size()
 
     def abort(self) -> None:
+        self._is_aborted = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -257,7 +273,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._owner.lost(self)
-        answer = self._reader.end() if self._reader is not None and error is None else None
+        # TLS ends with a word of its own, and not every loop tells whether it came: only a plain end is one.
+        is_end = error is None and self.tls is None and not self._is_aborted
+        answer = self._reader.end() if self._reader is not None and is_end else None
         if answer is not None and self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
         self._fail(error or EOFError("the server hung up"))
@@ -274,6 +292,14 @@ class _Connection(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(InterruptedRequestError(explain(error)))
+
+
+def _ask_leave(check: Callable[[], None], connection: _Connection) -> None:
+    try:
+        check()
+    except BaseException:
+        connection.abort()
+        raise
 
 
 def explain(error: BaseException) -> str:

@@ -312,7 +312,9 @@ def _checked_server(server: str, where: str) -> str:
     parts = urlsplit(server)
     try:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        if not (parts.hostname or "").isascii():
+            (parts.hostname or "").encode("idna")
+    except ValueError:  # of the port, or of a name that no resolver can be asked for
         usable = False
     if not usable:
         raise UsageError(f"cannot use {where}: its server is not an http or https URL")

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 from quartermaster.resources.kind import Kind, kind_of
 from quartermaster.resources.model import Object
 from quartermaster.resources.names import DEFAULT_NAMESPACE
+from quartermaster.stores.addressing import require_namespace
 from quartermaster.support.errors import InvalidError, Problem
 
 
@@ -18,11 +19,12 @@ def collection_path(kind: type[Object], namespace: str | None) -> str:
         return f"{root}/{info.plural}"
     if not namespace:
         return f"{root}/namespaces/{DEFAULT_NAMESPACE}/{info.plural}"
-    return f"{root}/namespaces/{_segment(info, 'metadata.namespace', namespace)}/{info.plural}"
+    require_namespace(info, namespace)
+    return f"{root}/namespaces/{namespace}/{info.plural}"
 
 
 def object_path(kind: type[Object], namespace: str, name: str) -> str:
-    return f"{collection_path(kind, namespace)}/{_segment(_root(kind)[1], 'metadata.name', name)}"
+    return f"{collection_path(kind, namespace)}/{_segment(_root(kind)[1], name)}"
 
 
 def query(**parameters: str | int) -> str:
@@ -36,10 +38,10 @@ def default_namespace(info: Kind, namespace: str) -> str:
     return (namespace or DEFAULT_NAMESPACE) if info.namespaced else ""
 
 
-def _segment(info: Kind, field: str, text: str) -> str:
+def _segment(info: Kind, text: str) -> str:
     # Without a name the path would be the whole collection's, and dots lead out of it.
     if text in ("", ".", ".."):
-        problem = Problem(field, f'"{text}" is not a name' if text else "is missing")
+        problem = Problem("metadata.name", f'"{text}" is not a name' if text else "is missing")
         raise InvalidError(f"cannot address {info.singular}", [problem])
     return quote(text, safe="")
 

@@ -5,6 +5,7 @@ How an attempt fails, whichever way it is sent, is one of the two errors here: t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +44,7 @@ class Request:
     body: bytes | None = None
     content_type: str = JSON
     repeatable: bool = False
+    check: Callable[[], None] | None = None  # asked right before each attempt is sent; it may refuse by raising
     repeated: bool = False  # set on the way: an earlier attempt may have been processed
 
     @property

@@ -72,6 +72,8 @@ class Sessions:
         if request.body is not None:
             headers = headers.copy()
             headers[hdrs.CONTENT_TYPE] = request.content_type
+        if request.check is not None:
+            request.check()
         try:
             return await session.request(
                 request.method,

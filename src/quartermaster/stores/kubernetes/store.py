@@ -2,9 +2,9 @@
 
 What differs from our own stores, and who makes up for it:
 
-- `fences` is False: an API server cannot compare the Lease in the same write. A fence is accepted and not compared.
-  Agents refuse what carries a lower epoch, and created names are deterministic, so a deposed leader's late write is
-  either refused by the resourceVersion that it carries or has no effect.
+- `fences` is False: an API server cannot compare the Lease in the same write. The leader's own clock is asked before
+  each attempt to send. What is on its way then may still arrive late: agents refuse what carries a lower epoch, and
+  created names are deterministic, so it is either refused by the resourceVersion that it carries or has no effect.
 - `lease_held` is None: nobody but the holders judges a Lease here; see the engine's leader election.
 - Immutability, defaults and validation are those of the CRD that is installed.
 - A watch cannot know what an object was before it ceased to fit its type: there the caller lists again (watch.py).
@@ -12,7 +12,7 @@ What differs from our own stores, and who makes up for it:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -150,7 +150,7 @@ class KubernetesStore:
         """See `StreamsInitialState`: one stream in place of a list and a watch, where the server offers it."""
         return self._watch(kind, namespace, labels, fields).from_start()
 
-    async def create(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002 - no fences here
+    async def create(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
         kind, info, meta = type(obj), kind_of(obj), obj.metadata
         namespace = default_namespace(info, meta.namespace)
         if meta.resource_version:  # the server would call that an error of its own
@@ -165,17 +165,18 @@ class KubernetesStore:
             meta.name or f"{meta.generate_name}…",
             body=_body(obj, namespace),
             repeatable=dry_run,
+            check=_check_of(fence),
         )
         return await self._object(kind, request)
 
-    async def update(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002 - no fences here
-        return await self._replace(obj, "", dry_run)
+    async def update(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
+        return await self._replace(obj, "", dry_run, fence)
 
-    async def update_status(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:  # noqa: ARG002 - no fences here
+    async def update_status(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
         info = kind_of(obj)
         if not info.status_subresource:
             raise InvalidError(f"cannot write the status of {info.kind}: the kind has none")
-        return await self._replace(obj, "/status", dry_run)
+        return await self._replace(obj, "/status", dry_run, fence)
 
     async def apply(
         self,
@@ -184,7 +185,7 @@ class KubernetesStore:
         manager: str = "",
         force: bool = False,
         status: bool = False,
-        fence: Fence | None = None,  # noqa: ARG002 - no fences here
+        fence: Fence | None = None,
         dry_run: bool = False,
     ) -> Object:
         kind = applied_class(document)
@@ -205,7 +206,16 @@ class KubernetesStore:
         )
         body = encode_document({**document, "metadata": {**meta, **_namespace_field(namespace)}})
         request = Request(
-            "PATCH", path + parameters, "apply", info.singular, namespace, name, body, APPLY, repeatable=True
+            "PATCH",
+            path + parameters,
+            "apply",
+            info.singular,
+            namespace,
+            name,
+            body,
+            APPLY,
+            repeatable=True,
+            check=_check_of(fence),
         )
         return await self._object(kind, request)
 
@@ -218,7 +228,7 @@ class KubernetesStore:
         uid: str = "",
         revision: str = "",
         propagation: Propagation = "Background",
-        fence: Fence | None = None,  # noqa: ARG002 - no fences here
+        fence: Fence | None = None,
         dry_run: bool = False,
     ) -> T:
         """The server answers with the object or with a mere Status, depending on kind: so the object is read first.
@@ -243,6 +253,7 @@ class KubernetesStore:
                 name,
                 body=encode_document({**body, "propagationPolicy": propagation}),
                 repeatable=True,
+                check=_check_of(fence),
             )
             try:
                 answer = _decoded(request, await self.transport.send(request))
@@ -283,7 +294,7 @@ class KubernetesStore:
     async def _object(self, kind: type[T], request: Request) -> T:
         return typed(kind, _decoded(request, await self.transport.send(request)))
 
-    async def _replace(self, obj: T, subresource: str, dry_run: bool) -> T:
+    async def _replace(self, obj: T, subresource: str, dry_run: bool, fence: Fence | None) -> T:
         kind, info, meta = type(obj), kind_of(obj), obj.metadata
         namespace = default_namespace(info, meta.namespace)
         request = Request(
@@ -294,6 +305,7 @@ class KubernetesStore:
             namespace,
             meta.name,
             repeatable=True,
+            check=_check_of(fence),
         )
         # The server would take some kinds without a version, overwriting whatever is there.
         if not meta.resource_version:
@@ -340,6 +352,10 @@ def _nonsense(request: Request) -> StoreError:
 def _body(obj: Object, namespace: str) -> bytes:
     """The object as it is sent. Who manages which field is the server's to say: it keeps what it has."""
     return encode(replace(obj, metadata=replace(obj.metadata, namespace=namespace, managed_fields=())))
+
+
+def _check_of(fence: Fence | None) -> Callable[[], None] | None:
+    return fence.check if fence is not None else None
 
 
 def _namespace_field(namespace: str) -> Document:

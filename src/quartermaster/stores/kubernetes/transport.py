@@ -8,7 +8,8 @@
 - 401: credentials are renewed once (a token file, an exec plugin).
 - A certificate that is not trusted is told at once: waiting does not mend it.
 
-All of it ends `patience_s` after the call began. A restarted API server is therefore latency to its callers.
+All of it ends `patience_s` after the call began, without the time that somebody takes to log in. A restarted API
+server is therefore latency to its callers.
 Requests go over connections of our own (http1.py); watches, and what goes through a proxy, over aiohttp (sessions.py).
 """
 
@@ -67,7 +68,9 @@ class Transport:
         failures, renewed = 0, False
         error: QuartermasterError
         while True:
+            asked = loop.time()
             identity = await self.credentials.identity()
+            deadline += loop.time() - asked
             try:
                 answer = await self._ask(request, identity, deadline)
             except NotSentError as cause:
@@ -81,8 +84,10 @@ class Transport:
                 code = answer.code
                 if code < 300:
                     return answer.body
+                asked = loop.time()
                 if code == 401 and not renewed and await self.credentials.renew(identity):
                     renewed = True
+                    deadline += loop.time() - asked
                     continue
                 retry_after_s = _retry_after(answer)
                 error = self._refused(request, answer)

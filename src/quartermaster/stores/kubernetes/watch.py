@@ -189,7 +189,7 @@ class Watch(Generic[T]):
         if type_ is not None:
             return self._changed(type_, change.object)
         if change.type == "BOOKMARK":
-            return self._bookmark(change.object.get("metadata", {}))
+            return self._bookmark(metadata_of(change.object))
         if change.type == "ERROR":
             raise self._error(change.object)
         raise _NonsenseError
@@ -218,10 +218,13 @@ class Watch(Generic[T]):
             return None
 
     def _bookmark(self, meta: Document) -> Event[T] | None:
-        if self._initial and _INITIAL_EVENTS_END not in (meta.get("annotations") or {}):
+        revision, annotations = meta.get("resourceVersion") or self._revision, meta.get("annotations") or {}
+        if not isinstance(revision, str) or not isinstance(annotations, dict):
+            raise _NonsenseError
+        if self._initial and _INITIAL_EVENTS_END not in annotations:
             return None
         self._initial = False
-        self._revision = meta.get("resourceVersion") or self._revision
+        self._revision = revision
         return Event("BOOKMARK", self._revision)
 
     def _refusal(self, error: InvalidError) -> QuartermasterError:
@@ -232,6 +235,9 @@ class Watch(Generic[T]):
         )
 
     def _error(self, document: Document) -> Exception:
-        status = msgspec.convert(document, Status, strict=False)
-        error = error_of(Request("GET", self._path, "watch", self._noun), status.code or 500, status)
-        return error if isinstance(error, (ExpiredError, UnavailableError)) else UnavailableError(str(error))
+        try:
+            status = msgspec.convert(document, Status, strict=False)
+        except msgspec.ValidationError as error:
+            return _NonsenseError(str(error))
+        told = error_of(Request("GET", self._path, "watch", self._noun), status.code or 500, status)
+        return told if isinstance(told, (ExpiredError, UnavailableError)) else UnavailableError(str(told))

@@ -123,12 +123,17 @@ class MemoryKeyValue:
         watcher = _Watcher(start, end)
         self._watchers[watcher] = None
         seen = told = after
+        complete = False  # whether everything up to `seen` was told: then what comes next begins at `watcher.first`
         try:
             while True:
                 watcher.wake.clear()
+                if complete and watcher.first:
+                    seen = max(seen, watcher.first - 1)
+                watcher.first = 0
                 if seen < self._compacted:
                     raise ExpiredError(f"cannot watch from revision {after}: it was compacted", hint="list again")
                 changes, seen = self._since(seen, start, end)
+                complete = len(changes) < BATCH_LIMIT
                 if changes:
                     if self.faults is not None:
                         await self.faults.deliver(start)
@@ -202,6 +207,7 @@ class MemoryKeyValue:
             del self._history[: bisect_left(self._history, self._compacted + 1, key=_revision_of)]
         for watcher in self._watchers:
             if any(watcher.start <= o.key < watcher.end for o in effective):
+                watcher.first = watcher.first or self._revision
                 watcher.wake.set()
 
     def _change(self, operation: Operation, previous: Entry | None) -> Change:
@@ -267,3 +273,4 @@ class _Watcher:
         self.start = start
         self.end = end
         self.wake = asyncio.Event()
+        self.first = 0  # the first change since it last looked; 0: none

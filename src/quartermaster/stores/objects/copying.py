@@ -93,16 +93,17 @@ async def objects_of(kv: KeyValue, *, revision: int = 0) -> AsyncIterator[Stored
         start = part.entries[-1].key + "\0"
 
 
-async def write_backup(kv: KeyValue, path: Path) -> Backup:
-    """A file that is whole or not there, and readable by its owner alone: it holds every Secret."""
+async def write_backup(kv: KeyValue, path: Path, *, leave_out: Keep = lambda _key: False) -> Backup:
+    """A file that is whole or not there, and readable by its owner alone: it holds Secrets."""
     revision = await kv.revision()
     header = Header(FORMAT, VERSION, kv.url, revision, clock.timestamp())
     digest, count = hashlib.sha256(), 0
     with _new_file(path) as file:
         _write_line(file, digest, msgspec.json.encode(header))
         async for stored in objects_of(kv, revision=revision):
-            _write_line(file, digest, msgspec.json.encode(stored))
-            count += 1
+            if not leave_out(stored.key):
+                _write_line(file, digest, msgspec.json.encode(stored))
+                count += 1
         file.write(msgspec.json.encode(Footer(count, digest.hexdigest())) + b"\n")
     return Backup(path, header, count)
 
@@ -189,10 +190,15 @@ def uid_of(value: bytes) -> str:
         return ""
 
 
+def unfinished(path: Path) -> Path:
+    """What a backup is called until it is whole; one that was cut off stays under this name."""
+    return path.with_name(f".{path.name}.new")
+
+
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
     """Appears under its name when it is whole and on the disk."""
-    temporary = path.with_name(f".{path.name}.new")
+    temporary = unfinished(path)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -15,6 +15,7 @@ from quartermaster.resources.codec import Document, decode_document
 from quartermaster.resources.kind import Kind, kind_of
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.selectors import FieldSelector, LabelSelector
+from quartermaster.stores.addressing import require_namespace
 from quartermaster.stores.base import Event, Page, in_order
 from quartermaster.stores.kv.base import Change, Entry, KeyValue
 from quartermaster.stores.objects.keys import place_of, selected_range
@@ -42,6 +43,7 @@ class _Selection:
 
     def range(self, namespace: str | None) -> tuple[str, str]:
         """Where everything lies that can match."""
+        require_namespace(self._kind, namespace)
         fields = self._fields or FieldSelector()
         return selected_range(
             self._kind, namespace, name=fields.required("metadata.name"), host=fields.required("spec.host")

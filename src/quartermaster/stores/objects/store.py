@@ -16,6 +16,7 @@ from quartermaster.resources.kind import Kind, applied_class, kind_of
 from quartermaster.resources.model import Object
 from quartermaster.resources.names import DEFAULT_NAMESPACE
 from quartermaster.resources.schema import full_schema_of
+from quartermaster.stores.addressing import require_namespace
 from quartermaster.stores.base import Event, Fence, Page, Propagation
 from quartermaster.stores.kv.base import Compare, Entry, KeyValue, Operation, Outcome, Put, Remove
 from quartermaster.stores.objects import rules
@@ -235,6 +236,7 @@ class ObjectStore:
     async def _entry(self, info: Kind, name: str, namespace: str) -> Entry:
         if info.namespaced and not namespace:
             namespace = DEFAULT_NAMESPACE
+        require_namespace(info, namespace)
         entry = await self.kv.get(object_key(info, namespace if info.namespaced else "", name))
         if entry is None:
             raise NotFoundError(f"cannot find {rules.named(info, namespace if info.namespaced else '', name)}")

@@ -12,8 +12,10 @@ JSON file whose "endpoints" take the place of those in the URL, for a URL that i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
+from ipaddress import IPv6Address
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -32,6 +34,7 @@ _TLS_PARAMETERS = {
     "key": "QM_ETCD_KEY",
     "server-name": "QM_ETCD_SERVER_NAME",
 }
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 _PARAMETERS = (*_TLS_PARAMETERS, "timeout", "sync", "members")
 
 
@@ -120,9 +123,20 @@ def _endpoint(host: str) -> str:
     name, separator, port = host.rpartition(":")
     if host.endswith("]") or not separator:
         name, port = host, DEFAULT_PORT
-    if not name or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not _is_host(name) or not port.isdecimal() or not 0 < int(port) < 65536:
         raise UsageError(f"cannot use the etcd URL: {host or 'nothing'!r} is not an address", hint=EXAMPLE)
     return f"{name}:{port}"
+
+
+def _is_host(name: str) -> bool:
+    """A name, an IPv4 address, or an IPv6 address in brackets."""
+    if not name.startswith("["):
+        return _HOST.fullmatch(name) is not None
+    try:
+        IPv6Address(name[1:-1])
+    except ValueError:
+        return False
+    return name.endswith("]")
 
 
 def _parameters(query: str) -> dict[str, str]:

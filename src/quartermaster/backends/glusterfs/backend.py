@@ -1,0 +1,177 @@
+"""What a GlusterFS cluster is to be: every node runs glusterd on its disks, one of them speaks for the pool.
+
+The order of a life: a node's disks and glusterd, then the pool takes it in, then it gets bricks. The order of its end:
+its bricks move and are healed, the pool lets it go, its glusterd ends. Each waits for the report of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from quartermaster.backends.base import ServiceAgent
+from quartermaster.backends.glusterfs.cleaning import bricks_to_remove
+from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, Memory, write_memory
+from quartermaster.backends.glusterfs.keeping import keeping_assignments
+from quartermaster.backends.glusterfs.moving import Moves, decide_moves, move_assignments
+from quartermaster.backends.glusterfs.node_agent import NodeAgent
+from quartermaster.backends.glusterfs.pool_agent import PoolAgent
+from quartermaster.backends.glusterfs.pooling import (
+    choose_coordinator,
+    holds_bricks,
+    is_in_pool,
+    members_of,
+    pool_assignments,
+    version_of,
+)
+from quartermaster.backends.glusterfs.seeing import Seen, in_pool, layout_in, owner_of, see, share_of
+from quartermaster.backends.glusterfs.verdicts import degraded_verdict, details_of, ready_verdict, usable_verdict
+from quartermaster.backends.glusterfs.volume_agent import MoveAgent, VolumeAgent
+from quartermaster.backends.glusterfs.volumes import GlusterVolumes
+from quartermaster.planning.choosing import IN_USE
+from quartermaster.planning.cluster import (
+    ABANDON,
+    DRAIN,
+    ClusterPlan,
+    ClusterView,
+    Desired,
+    NodeOutcome,
+    NodeView,
+    VolumeView,
+)
+from quartermaster.planning.leaving import leave
+from quartermaster.planning.offering import BASE, bases_of, offered
+from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of
+from quartermaster.resources.orchestration import FAILED
+
+_NODE_S = 180.0
+
+
+class GlusterBackend:
+    type = "glusterfs"
+
+    def agents(self) -> Sequence[ServiceAgent]:
+        return (NodeAgent(), PoolAgent(), MoveAgent(), VolumeAgent())
+
+    def volumes(self) -> GlusterVolumes:
+        return GlusterVolumes()
+
+    def plan(self, view: ClusterView) -> ClusterPlan:
+        seen = see(view)
+        moves = decide_moves(seen)
+        # What was decided now counts at once: no second volume takes the same room.
+        memory = replace(seen.memory, moves=dict(moves.moved))
+        seen = see(replace(view, memory=write_memory(memory)))
+        coordinator, members = choose_coordinator(seen), members_of(seen)
+        assignments: list[Desired] = []
+        outcomes: dict[str, NodeOutcome] = {}
+        removable: list[str] = []
+        for node in view.nodes:
+            wanted, outcome, gone = _plan_node(seen, node, moves)
+            assignments += wanted
+            outcomes[node.name] = _measured(seen, node, outcome)
+            removable += [node.name] if gone else []
+        assignments += pool_assignments(seen, coordinator, members, moves.moved)
+        assignments += move_assignments(seen, moves, coordinator)
+        assignments += keeping_assignments(view)
+        known = Memory(coordinator, members, dict(moves.moved))
+        return ClusterPlan(
+            assignments=tuple(assignments),
+            nodes=outcomes,
+            ready=ready_verdict(seen, outcomes),
+            usable=usable_verdict(seen, outcomes),
+            degraded=degraded_verdict(seen, outcomes, moves, members),
+            removable=tuple(removable),
+            details={**details_of(seen, members, moves), "version": version_of(seen)},
+            memory=write_memory(known),
+        )
+
+
+def _plan_node(seen: Seen, node: NodeView, moves: Moves) -> tuple[list[Desired], NodeOutcome, bool]:
+    """What its own agent is to do, what the node is found to be, and whether it may go."""
+    if node.leaving == ABANDON or (node.leaving == DRAIN and not _still_needed(seen, node)):
+        departure = leave(node, NODE)
+        if departure is not None:
+            return list(departure.assignments), departure.outcome, departure.gone
+    config = node_config(seen, node)
+    if node.leaving == DRAIN:
+        outcome = NodeOutcome(DRAINING, _why_it_stays(seen, node, moves))
+    else:
+        outcome = _outcome(seen, node, config)
+    if node.wrong is not None:
+        return [], outcome, False
+    if not config["devices"] and not config["directories"]:
+        refused = [device.message for device in node.devices if not device.usable]
+        nothing = "it offers nothing: name devices or directories, or set useAllDevices"
+        return [], NodeOutcome(PENDING, refused[0] if refused else nothing), False
+    wiped = [f"{entry['path']} ({entry['wipe']})" for entry in config["devices"] if entry.get("wipe")]
+    destroys = f"what is on {', '.join(wiped)} is lost, by consent" if wiped else ""
+    why = f"StorageNode {node.name} declares it"
+    return [Desired(node.host, NODE, config, deadline_s=_NODE_S, why=why, destroys=destroys)], outcome, False
+
+
+def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
+    held = [
+        VolumeView(volume.name, volume.size, (place.host,), {BASE: place.base})
+        for volume, _, place in seen.bricks_on(node.host)
+    ]
+    stated = node.node.spec.storage_network.ips if node.node.spec.storage_network is not None else ()
+    config: dict[str, Any] = {
+        "owner": owner_of(seen.view.key),
+        "node": node.name,
+        **offered(seen.view.key, node, node.report(NODE), held),
+    }
+    if len(stated) == 1:
+        config["bind"] = stated[0]
+    remove = bricks_to_remove(seen, node)
+    return {**config, "remove": remove} if remove else config
+
+
+def _still_needed(seen: Seen, node: NodeView) -> bool:
+    """A node goes when the pool has let it go and nothing on its host needs its disks or its glusterd."""
+    if node.report(NODE) is None:
+        return False
+    used = any(report.agent in (POOL, VOLUME) for report in node.reports)
+    return used or holds_bricks(seen, node.host) or bool(bricks_to_remove(seen, node)) or is_in_pool(seen, node)
+
+
+def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
+    held = sorted({volume.name for volume, _, _ in seen.bricks_on(node.host)})
+    stuck = next((f"{name}: {moves.stuck[name]}" for name in held if name in moves.stuck), "")
+    if stuck:
+        return f"a volume cannot move: {stuck}"
+    if held:
+        count = "a volume moves" if len(held) == 1 else f"{len(held)} volumes move"
+        return f"{count} to other nodes: {', '.join(held[:3])}"
+    return "it is being taken out of the pool"
+
+
+def _outcome(seen: Seen, node: NodeView, config: dict[str, Any]) -> NodeOutcome:
+    outcome = outcome_of(node, NODE, config)
+    if outcome.state != READY:
+        return outcome
+    if not in_pool(seen, node):
+        uuid = seen.node_facts[node.host].uuid
+        why = seen.facts.failed.get(uuid) or "it is being taken into the pool"
+        return NodeOutcome(DEGRADED if uuid in seen.facts.peers else DEPLOYING, why)
+    return outcome
+
+
+def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
+    report = node.report(NODE)
+    desired = (report.desired if report is not None and report.done else None) or {}
+    in_use = {entry["path"]: IN_USE for entry in desired.get("devices", ())}
+    result = (report.status.result if report is not None else None) or {}
+    broken = [str(message) for message in result.get("failed", {}).values()]
+    broken += [one.message for one in node.devices if one.serving and not one.usable]
+    broken += [one.status.message for one in node.reports if one.agent == VOLUME and one.status.state == FAILED]
+    if broken and outcome.state == READY:
+        outcome = NodeOutcome(DEGRADED, broken[0])
+    total = sum(base.total for base in bases_of(report))
+    used = sum(
+        share_of(layout_in(volume.details), volume.size, len(seen.bricks[volume.name]), position)
+        for volume, position, _ in seen.bricks_on(node.host)
+    )
+    return replace(outcome, total=total, used=used, in_use=in_use)

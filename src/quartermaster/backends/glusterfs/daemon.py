@@ -1,0 +1,147 @@
+"""glusterd on one host: its settings, its start, and who it is in the pool.
+
+It keeps its state in the agent's own directory, so that nothing of it is in the way of another cluster later. Where a
+glusterd runs that somebody else started, that one is used and left to him.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from quartermaster.backends.base import AgentContext
+from quartermaster.backends.glusterfs.model import Peer
+from quartermaster.backends.glusterfs.tool import Gluster
+from quartermaster.host import Command, Daemon, Host
+from quartermaster.host.files import write_whole
+from quartermaster.support.errors import CommandError, HostError
+
+DAEMON = "glusterd"
+_STATE = "glusterd"
+_RECORD = "glusterd.json"
+_SETTINGS = "glusterd.vol"
+_START_S = 60.0
+_LOOK_S = 0.1
+_VERSION_S = 10.0
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """By which the pool knows this host."""
+
+    uuid: str
+    version: str
+    own: bool = True  # started by us
+
+
+def settings_text(directory: Path, address: str) -> str:
+    """What glusterd reads; `address` "" listens on all of them."""
+
+    def lines() -> Iterator[str]:
+        yield "volume management"
+        yield "    type mgmt/glusterd"
+        options = {
+            "working-directory": str(directory / _STATE),
+            "transport-type": "socket",
+            "transport.socket.keepalive-time": "10",
+            "transport.socket.keepalive-interval": "2",
+            "transport.socket.read-fail-log": "off",
+            "transport.socket.listen-port": "24007",
+            "ping-timeout": "0",
+            "event-threads": "1",
+            "max-port": "60999",
+        }
+        if address:
+            options["transport.socket.bind-address"] = address
+        for name, value in options.items():
+            yield f"    option {name} {value}"
+        yield "end-volume"
+
+    return "".join(f"{line}\n" for line in lines())
+
+
+async def ensure_glusterd(context: AgentContext, address: str) -> Identity:
+    """Running and answering. Where it runs already, nothing is asked of it."""
+    machine, record = context.machine, context.directory / _RECORD
+    known = msgspec.json.decode(record.read_bytes(), type=Identity) if record.exists() else None
+    running = (await machine.daemons.status(DAEMON)).running
+    if running and known is not None and known.own:
+        return known
+    own = running or await _foreign_uuid(machine) == ""
+    if own:
+        await _start(context, address)
+    uuid = await _answering(context)
+    found = Identity(uuid, await _version(machine), own=own)
+    if found != known:
+        write_whole(record, msgspec.json.encode(found))
+    return found
+
+
+async def end_glusterd(context: AgentContext) -> None:
+    """Stopped, and its state set aside: the next pool must not take this host for a member of the last one."""
+    await context.machine.daemons.stop(DAEMON)
+    record, state = context.directory / _RECORD, context.directory / _STATE
+    if record.exists():
+        identity = msgspec.json.decode(record.read_bytes(), type=Identity)
+        if identity.own and state.exists():
+            aside = context.directory / "removed"
+            aside.mkdir(exist_ok=True, mode=0o700)
+            if not (aside / identity.uuid).exists():
+                state.rename(aside / identity.uuid)
+        record.unlink()
+
+
+async def _start(context: AgentContext, address: str) -> None:
+    settings = context.directory / _SETTINGS
+    (context.directory / _STATE).mkdir(parents=True, exist_ok=True, mode=0o755)
+    text = settings_text(context.directory, address).encode()
+    if not settings.exists() or settings.read_bytes() != text:
+        write_whole(settings, text, mode=0o644)
+    daemon = Daemon(
+        DAEMON,
+        argv=("glusterd", "--no-daemon", "--volfile", str(settings)),
+        # Bricks serve on while glusterd is started again.
+        keep_children=True,
+    )
+    await context.machine.daemons.ensure(daemon)
+
+
+async def _answering(context: AgentContext) -> str:
+    """Its UUID, when it is ready to be asked; it makes one up at the first question."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + _START_S
+    while True:
+        try:
+            return _own_uuid(await Gluster(context.machine.commands).pool())
+        except CommandError:
+            if loop.time() >= ends:
+                raise
+            if not (await context.machine.daemons.status(DAEMON)).running:
+                tail = (await context.machine.daemons.logs(DAEMON, lines=3)).strip()
+                raise HostError(f"cannot start glusterd: it ended again: {tail or 'it does not say why'}") from None
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _foreign_uuid(machine: Host) -> str:
+    """Of a glusterd that somebody else runs here; "" where there is none."""
+    try:
+        return _own_uuid(await Gluster(machine.commands).pool())
+    except CommandError:
+        return ""
+
+
+def _own_uuid(peers: tuple[Peer, ...]) -> str:
+    found = next((one.uuid for one in peers if one.local), "")
+    if not found:
+        raise HostError("cannot ask glusterd who it is: it does not list itself in its pool")
+    return found
+
+
+async def _version(machine: Host) -> str:
+    shown = await machine.commands.run(
+        Command(("gluster", "--version"), verb="ask gluster for its version", timeout_s=_VERSION_S, changes=False)
+    )
+    words = shown.text.split()
+    return words[1] if len(words) > 1 else ""

@@ -1,0 +1,105 @@
+"""What agents report of a pool, and what plans remember of it, as values.
+
+A report is what was there when its agent looked; what is remembered is what was decided. Where a brick is follows from
+the report, where it is to be from the placement of its volume and the moves that were decided since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+NODE = "glusterd"  # the agents; by their names the one of the node comes first
+POOL = "glusterfs-pool"
+MOVE = "glusterfs-move"
+VOLUME = "glusterfs-volume"
+
+
+class PeerFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    connected: bool
+    serves: bool = True  # taken in, and not merely known
+    state: str = ""
+
+
+class VolumeFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    bricks: tuple[str, ...]
+    owner: str = ""  # the cluster that made it; "" where nobody says
+    started: bool = True
+    offline: tuple[str, ...] = ()  # bricks that do not run
+    pending: int | None = None  # entries to be healed; None: nobody has looked, or a brick does not answer
+    split: tuple[str, ...] = ()  # files of which no copy can be taken for the right one
+
+    @property
+    def healed(self) -> bool:
+        return not self.offline and not self.pending and self.started
+
+
+class PoolFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the coordinator saw."""
+
+    peers: dict[str, PeerFact] = {}  # by UUID
+    volumes: dict[str, VolumeFact] = {}
+    failed: dict[str, str] = {}  # what it could not do → why
+
+
+class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the agent of a node saw."""
+
+    uuid: str = ""
+    version: str = ""
+    bricks: dict[str, dict[str, int]] = {}  # base → directory in it → entries to be healed
+    dead: dict[str, str] = {}  # base → why nothing can be read there
+
+
+class BrickPlace(msgspec.Struct, frozen=True):
+    """Where a brick is to be."""
+
+    node: str
+    host: str
+    address: str
+    base: str
+    path: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.address}:{self.path}"
+
+
+class OpenMove(msgspec.Struct, frozen=True):
+    """A brick that is being replaced, until its copy is whole."""
+
+    position: int
+    old: str  # the brick whose place is taken
+    why: str
+    dead: bool = False  # nothing could be read there any more
+
+
+class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The bricks of one volume that are no longer where they were placed; by their position."""
+
+    count: int = 0  # of moves ever made: no directory is used twice
+    bricks: dict[str, BrickPlace] = {}
+    open: OpenMove | None = None  # one at a time
+
+
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+    coordinator: str = ""  # a host
+    members: dict[str, str] = {}  # UUID → host, of all that we took into the pool
+    moves: dict[str, Moved] = {}  # by volume
+
+
+_FIELDS = ("members", "moves")
+
+
+def read_memory(memory: Mapping[str, str]) -> Memory:
+    found: dict[str, Any] = {name: msgspec.json.decode(memory[name]) for name in _FIELDS if name in memory}
+    return msgspec.convert({**found, "coordinator": memory.get("coordinator", "")}, Memory)
+
+
+def write_memory(memory: Memory) -> dict[str, str]:
+    plain = msgspec.to_builtins(memory)
+    texts = {name: msgspec.json.encode(plain[name], order="sorted").decode() for name in _FIELDS if plain.get(name)}
+    return {**({"coordinator": memory.coordinator} if memory.coordinator else {}), **texts}

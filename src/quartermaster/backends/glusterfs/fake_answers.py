@@ -1,0 +1,174 @@
+"""How the modelled GlusterFS answers: the words of a command line in, the XML of `gluster --xml` out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+from quartermaster.host.commands import Result
+
+if TYPE_CHECKING:
+    from quartermaster.backends.glusterfs.fake import FakeGluster, FakeVolume
+
+_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+
+
+def answer(gluster: FakeGluster, address: str, argv: Sequence[str]) -> Result:
+    from quartermaster.backends.glusterfs.fake import VERSION, RefusedByGlusterError
+
+    if "--version" in argv:
+        return Result(stdout=f"glusterfs {VERSION}\n".encode())
+    if not gluster.runs(address):
+        text = "Connection failed. Please check if gluster daemon is operational.\n"
+        return Result(exit_code=1, stdout=text.encode())
+    gluster.settle()
+    try:
+        body = _dispatch(gluster, address, [word for word in argv[1:] if not word.startswith("--")])
+    except RefusedByGlusterError as error:
+        return _document("", code=-1, error=str(error))
+    return body
+
+
+def _dispatch(gluster: FakeGluster, address: str, words: list[str]) -> Result:
+    noun, verb, *rest = words
+    force = bool(rest) and rest[-1] == "force"
+    simple: dict[tuple[str, str], Callable[[], object]] = {
+        ("peer", "probe"): lambda: gluster.probe(address, rest[0]),
+        ("peer", "detach"): lambda: gluster.detach(address, rest[0], force=force),
+        ("volume", "create"): lambda: _create(gluster, address, rest),
+        ("volume", "start"): lambda: gluster.start(address, rest[0], force=force),
+        ("volume", "stop"): lambda: gluster.stop(address, rest[0]),
+        ("volume", "delete"): lambda: gluster.delete(address, rest[0]),
+        ("volume", "set"): lambda: gluster.set_options(
+            address, rest[0], dict(zip(rest[1::2], rest[2::2], strict=True))
+        ),
+        ("volume", "replace-brick"): lambda: gluster.replace_brick(address, rest[0], rest[1], rest[2]),
+    }
+    if (noun, verb) in simple:
+        simple[noun, verb]()
+        return _document("<output>success</output>")
+    if (noun, verb) == ("pool", "list"):
+        return _document(f"<peerStatus>{_peers(gluster, address)}</peerStatus>")
+    if (noun, verb) == ("volume", "info"):
+        return _infos(gluster, address, rest[0])
+    if (noun, verb) == ("volume", "status"):
+        return _statuses(gluster, address)
+    if (noun, verb) == ("volume", "heal"):
+        return _heal(gluster.volume(address, rest[0]), gluster, rest[-1])
+    if (noun, verb) == ("volume", "quota"):
+        return _quota(gluster, address, rest)
+    raise AssertionError(f"the model does not know: {' '.join(words)}")
+
+
+def _create(gluster: FakeGluster, address: str, words: list[str]) -> None:
+    name, *rest = words
+    bricks = [word for word in rest if ":/" in word]
+    numbers = {
+        rest[at]: int(rest[at + 1])
+        for at in range(0, len(rest) - len(bricks) - 1, 2)
+        if rest[at].isidentifier() or "-" in rest[at]
+    }
+    data = numbers.get("disperse-data", 0)
+    arbiter = bool(numbers.get("arbiter"))
+    width = data + numbers.get("redundancy", 0) if data else numbers.get("replica", 1) + arbiter
+    gluster.create(address, name, (width, data, arbiter), bricks)
+
+
+def _quota(gluster: FakeGluster, address: str, words: list[str]) -> Result:
+    name, verb, *rest = words
+    if verb == "enable":
+        gluster.enable_quota(address, name)
+    elif verb == "limit-usage":
+        gluster.limit(address, name, int(rest[1]))
+    else:
+        volume = gluster.volume(address, name)
+        text = f"<path>/</path><hard_limit>{volume.limit}</hard_limit><used_space>0</used_space>"
+        return _document(f"<volQuota><limit>{text}</limit></volQuota>")
+    return _document("<cliOp>volQuota</cliOp>")
+
+
+def _peers(gluster: FakeGluster, address: str) -> str:
+    found = []
+    for member in gluster.pool_of(address).members:
+        if member == address:
+            continue
+        name = f"<hostname>{member}</hostname>"
+        connected = int(gluster.reaches(address, member))
+        found.append(
+            f"<peer><uuid>{gluster.uuid(member)}</uuid>{name}<hostnames>{name}</hostnames>"
+            f"<connected>{connected}</connected><state>3</state><stateStr>Peer in Cluster</stateStr></peer>"
+        )
+    found.append(
+        f"<peer><uuid>{gluster.uuid(address)}</uuid><hostname>localhost</hostname><connected>1</connected></peer>"
+    )
+    return "".join(found)
+
+
+def _infos(gluster: FakeGluster, address: str, name: str) -> Result:
+    known = gluster.pool_of(address).volumes
+    if name != "all" and name not in known:
+        return _document("", code=-1, error="Volume does not exist")
+    volumes = [known[one] for one in sorted(known) if name in ("all", one)]
+    return _document(f"<volInfo><volumes>{''.join(_info(gluster, one) for one in volumes)}</volumes></volInfo>")
+
+
+def _info(gluster: FakeGluster, volume: FakeVolume) -> str:
+    last = volume.width - 1
+    bricks = "".join(
+        f"<brick><name>{brick.name}</name><hostUuid>{gluster.uuid(brick.address)}</hostUuid>"
+        f"<isArbiter>{int(volume.arbiter and at % volume.width == last)}</isArbiter></brick>"
+        for at, brick in enumerate(volume.bricks)
+    )
+    options = "".join(
+        f"<option><name>{name}</name><value>{escape(value)}</value></option>" for name, value in volume.options.items()
+    )
+    return (
+        f"<volume><name>{volume.name}</name><id>{volume.id}</id>"
+        f"<statusStr>{'Started' if volume.started else 'Created'}</statusStr>"
+        f"<replicaCount>{1 if volume.data else volume.width}</replicaCount>"
+        f"<arbiterCount>{int(volume.arbiter)}</arbiterCount>"
+        f"<disperseCount>{volume.width if volume.data else 0}</disperseCount>"
+        f"<redundancyCount>{volume.width - volume.data if volume.data else 0}</redundancyCount>"
+        f"<bricks>{bricks}</bricks><options>{options}</options></volume>"
+    )
+
+
+def _statuses(gluster: FakeGluster, address: str) -> Result:
+    pool = gluster.pool_of(address)
+    found = []
+    for name in sorted(pool.volumes):
+        volume = pool.volumes[name]
+        nodes = "".join(
+            f"<node><hostname>{brick.address}</hostname><path>{brick.path}</path><status>{int(brick.runs)}</status></node>"
+            for brick in volume.bricks
+            if gluster.reaches(address, brick.address)
+        )
+        if volume.started:
+            found.append(f"<volume><volName>{name}</volName>{nodes}</volume>")
+    return _document(f"<volStatus><volumes>{''.join(found)}</volumes></volStatus>")
+
+
+def _heal(volume: FakeVolume, gluster: FakeGluster, what: str) -> Result:
+    """Every brick that is whole counts what another one of its set lacks."""
+    found = []
+    for one in volume.sets():
+        behind = max((brick.behind for brick in one), default=0)
+        for brick in one:
+            if not (brick.runs and gluster.runs(brick.address)):
+                found.append(
+                    f"<brick><name>{brick.name}</name><status>Transport endpoint is not connected</status></brick>"
+                )
+                continue
+            count = behind if brick.complete and what == "summary" else 0
+            found.append(
+                f"<brick><name>{brick.name}</name><status>Connected</status>"
+                f"<totalNumberOfEntries>{count}</totalNumberOfEntries>"
+                "<numberOfEntriesInSplitBrain>0</numberOfEntriesInSplitBrain></brick>"
+            )
+    return _document(f"<healInfo><bricks>{''.join(found)}</bricks></healInfo>")
+
+
+def _document(body: str, *, code: int = 0, error: str = "") -> Result:
+    head = f"<opRet>{code}</opRet><opErrno>0</opErrno><opErrstr>{escape(error)}</opErrstr>"
+    return Result(stdout=f"{_HEAD}<cliOutput>{head}{body}</cliOutput>".encode())

@@ -1,0 +1,104 @@
+"""Whose agent keeps a volume: makes it, lets it grow, deletes it. Any host of the pool can; one of them does.
+
+It stays the host that made the volume, as long as that is a node that can be asked. When it goes, another one takes the
+volume over as it is, and the first one, should it ever come back, is told to forget it: an agent deletes only what it
+keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quartermaster.backends.glusterfs.facts import NODE, VOLUME, BrickPlace
+from quartermaster.planning.cluster import MAINTENANCE, ClusterView, Desired, NodeView, Report
+
+FORGET: dict[str, Any] = {"forget": True}
+
+
+def keeper_of(name: str, hosts: tuple[str, ...], view: ClusterView) -> str:
+    """The host whose agent keeps the volume; the one that made it where nobody else can."""
+    able = [node for node in view.nodes if _is_able(node)]
+    keeping = [node.host for node in able if _keeps(node.report(VOLUME, name))]
+    if hosts[0] in keeping or (not keeping and any(node.host == hosts[0] for node in able)):
+        return hosts[0]
+    if keeping:
+        return keeping[0]
+    ready = [node.host for node in able if (report := node.report(NODE)) is not None and report.done and node.healthy]
+    near = [host for host in hosts if host in ready]
+    return (near or ready or list(hosts))[0]
+
+
+def volume_config(
+    name: str, size: int, details: Mapping[str, Any], host: str, *, existing: bool = False
+) -> dict[str, Any]:
+    """What the agent on `host` is told of a volume."""
+    bricks = [BrickPlace(**one) if isinstance(one, dict) else one for one in details["bricks"]]
+    config = {
+        "volume": name,
+        "size": size,
+        "owner": details["owner"],
+        "layout": details["layout"],
+        "bricks": [brick.name for brick in bricks],
+        "here": [brick.name for brick in bricks if brick.host == host],
+        "options": dict(details["options"]),
+    }
+    return {**config, "existing": True} if existing else config
+
+
+def keeping_assignments(view: ClusterView) -> list[Desired]:
+    """Only where a volume changes hands: all else about volumes is asked for by whoever makes and deletes them."""
+    wanted: list[Desired] = []
+    for volume in view.volumes:
+        if not volume.details.get("bricks") or not volume.hosts:
+            continue
+        keeper = keeper_of(volume.name, volume.hosts, view)
+        others = [(node, report) for node, report in _reports(view, volume.name) if node.host != keeper]
+        if not any(report.done or report.desired == FORGET for _, report in others):
+            continue  # one that was never finished is finished or taken back by whoever began it
+        why = f"host {keeper} keeps the volume {volume.name} now"
+        there = next((report for node, report in _reports(view, volume.name) if node.host == keeper), None)
+        if there is None or there.absent or there.desired == FORGET:
+            config = volume_config(volume.name, volume.size, volume.details, keeper, existing=True)
+            wanted.append(Desired(keeper, VOLUME, config, volume.name, why=why))
+        if there is not None and there.done and not there.absent:
+            wanted += [_let_go(node, report, why) for node, report in others if not report.absent]
+            wanted += [
+                Desired(node.host, VOLUME, None, volume.name, why=why) for node, report in others if report.absent
+            ]
+    return wanted + _left_over(view)
+
+
+def _left_over(view: ClusterView) -> list[Desired]:
+    """Of volumes that are gone: who took one over without making it, and who was told to forget one."""
+    known = {volume.name for volume in view.volumes}
+    return [
+        _let_go(node, report, f"the volume {report.instance} is gone")
+        for node in view.nodes
+        for report in node.reports
+        if report.agent == VOLUME and report.instance not in known and _is_ours_to_end(report)
+    ]
+
+
+def _is_ours_to_end(report: Report) -> bool:
+    desired = report.desired or {}
+    return not report.absent and (desired == FORGET or bool(desired.get("existing")))
+
+
+def _let_go(node: NodeView, report: Report, why: str) -> Desired:
+    """First it forgets the volume, and only then the assignment ends: its end would else be the volume's."""
+    if report.desired == FORGET and report.done:
+        return Desired(node.host, VOLUME, None, report.instance, why=why)
+    return Desired(node.host, VOLUME, FORGET, report.instance, why=why)
+
+
+def _is_able(node: NodeView) -> bool:
+    return bool(node.host) and not node.lost and node.leaving in ("", MAINTENANCE) and node.wrong is None
+
+
+def _keeps(report: Report | None) -> bool:
+    return report is not None and not report.absent and report.desired not in (None, FORGET)
+
+
+def _reports(view: ClusterView, volume: str) -> list[tuple[NodeView, Report]]:
+    return [(node, report) for node in view.nodes if (report := node.report(VOLUME, volume)) is not None]

@@ -1,0 +1,127 @@
+"""From the XML that `gluster --xml` writes to values. What is missing in it is an error that says so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from quartermaster.backends.glusterfs.model import (
+    IN_CLUSTER,
+    Brick,
+    HealCount,
+    Peer,
+    QuotaLimit,
+    VolumeInfo,
+)
+from quartermaster.support.errors import HostError
+
+
+class Answer:
+    """One answer of gluster. `failed`: it says that it did not do what was asked, and `error` why."""
+
+    def __init__(self, root: ElementTree.Element) -> None:
+        self.root = root
+        self.failed = _text(root, "opRet", "0") != "0"
+        self.code = _number(root, "opErrno")
+        self.error = " ".join(_text(root, "opErrstr").split())
+
+
+def read_answer(text: bytes, verb: str) -> Answer:
+    try:
+        return Answer(ElementTree.fromstring(text))  # noqa: S314 - written by the gluster of this host
+    except ElementTree.ParseError as error:
+        shown = text[:200].decode(errors="replace").strip()
+        raise HostError(f"cannot {verb}: gluster answered something else than XML: {shown or 'nothing'}") from error
+
+
+def peers_of(answer: Answer) -> tuple[Peer, ...]:
+    """From `pool list`, in which the host that was asked is called localhost."""
+    return tuple(_peer(found) for found in answer.root.iter("peer"))
+
+
+def _peer(found: ElementTree.Element) -> Peer:
+    own = _text(found, "hostname")
+    names = [one.text or "" for one in found.iterfind("hostnames/hostname")]
+    return Peer(
+        uuid=_text(found, "uuid"),
+        names=tuple(dict.fromkeys((own, *names))),
+        connected=_text(found, "connected") == "1",
+        state=_number(found, "state", IN_CLUSTER),
+        state_text=_text(found, "stateStr"),
+        local=own == "localhost" and found.find("state") is None,
+    )
+
+
+def volumes_of(answer: Answer) -> tuple[VolumeInfo, ...]:
+    return tuple(_volume(found) for found in answer.root.iterfind("volInfo/volumes/volume"))
+
+
+def _volume(found: ElementTree.Element) -> VolumeInfo:
+    return VolumeInfo(
+        name=_text(found, "name"),
+        id=_text(found, "id"),
+        started=_text(found, "statusStr") == "Started",
+        bricks=tuple(
+            Brick(_text(one, "name"), _text(one, "hostUuid"), _text(one, "isArbiter") == "1")
+            for one in found.iterfind("bricks/brick")
+        ),
+        replica=_number(found, "replicaCount", 1),
+        arbiter=_number(found, "arbiterCount"),
+        disperse=_number(found, "disperseCount"),
+        redundancy=_number(found, "redundancyCount"),
+        options={_text(one, "name"): _text(one, "value") for one in found.iterfind("options/option")},
+    )
+
+
+def online_bricks(answer: Answer) -> dict[str, tuple[str, ...]]:
+    """Volume → the bricks whose processes run, from `volume status all`."""
+    found: dict[str, tuple[str, ...]] = {}
+    for volume in answer.root.iterfind("volStatus/volumes/volume"):
+        found[_text(volume, "volName")] = tuple(_running(volume))
+    return found
+
+
+def _running(volume: ElementTree.Element) -> Iterator[str]:
+    for node in volume.iterfind("node"):
+        path = _text(node, "path")
+        # Daemons that have no brick are listed beside them, with a host in place of a path.
+        if path.startswith("/") and _text(node, "status") == "1":
+            yield f"{_text(node, 'hostname')}:{path}"
+
+
+def heal_counts(answer: Answer) -> tuple[HealCount, ...]:
+    """From `heal info summary`; of a brick that does not answer there are no numbers."""
+    return tuple(
+        HealCount(
+            brick=_text(found, "name"),
+            connected=_text(found, "status") == "Connected",
+            pending=_number(found, "totalNumberOfEntries"),
+            split_brain=_number(found, "numberOfEntriesInSplitBrain"),
+        )
+        for found in answer.root.iterfind("healInfo/bricks/brick")
+    )
+
+
+def split_files(answer: Answer) -> tuple[str, ...]:
+    """From `heal info split-brain`: the files of which no copy can be taken for the right one."""
+    found = [one.text or "" for one in answer.root.iterfind("healInfo/bricks/brick/file")]
+    return tuple(dict.fromkeys(found))
+
+
+def quota_limits(answer: Answer) -> tuple[QuotaLimit, ...]:
+    return tuple(
+        QuotaLimit(_text(found, "path"), _number(found, "hard_limit"), _number(found, "used_space"))
+        for found in answer.root.iterfind("volQuota/limit")
+    )
+
+
+def _text(found: ElementTree.Element, path: str, default: str = "") -> str:
+    text = found.findtext(path)
+    return text.strip() if text else default
+
+
+def _number(found: ElementTree.Element, path: str, default: int = 0) -> int:
+    """Where a number is to be expected there may be "-" or "N/A"."""
+    match = re.match(r"-?\d+", _text(found, path))
+    return int(match.group()) if match else default

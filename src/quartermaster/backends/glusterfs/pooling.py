@@ -1,0 +1,134 @@
+"""Who coordinates, who belongs to the pool, who has to leave it: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from quartermaster.backends.glusterfs.facts import NODE, POOL, Moved
+from quartermaster.backends.glusterfs.seeing import SERVING, Seen, address_of, brick_state, owner_of
+from quartermaster.backends.glusterfs.volumes import allowed_clients
+from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
+
+_POOL_S = 180.0
+
+
+def choose_coordinator(seen: Seen) -> str:
+    """The host that was it, as long as it lives and stays; else the first by name that can do it."""
+    able = [node for node in seen.view.nodes if _is_able(node)]
+    staying = [node for node in able if node.leaving not in (DRAIN, ABANDON)] or able
+    # One that is in the pool already knows the others.
+    inside = [node for node in staying if seen.node_facts[node.host].uuid in seen.facts.peers]
+    hosts = [node.host for node in inside or staying]
+    if seen.memory.coordinator in [node.host for node in staying]:
+        return seen.memory.coordinator
+    return hosts[0] if hosts else ""
+
+
+def _is_able(node: NodeView) -> bool:
+    report = node.report(NODE)
+    return bool(node.host) and node.healthy and node.wrong is None and report is not None and report.done
+
+
+def members_of(seen: Seen) -> dict[str, str]:
+    """UUID → host of all that we ever took in and that are still in the pool, or are to be."""
+    found = {
+        uuid: host for uuid, host in seen.memory.members.items() if not seen.facts_from or uuid in seen.facts.peers
+    }
+    for node in seen.view.nodes:
+        uuid = seen.node_facts[node.host].uuid if node.host else ""
+        if uuid and node.wrong is None and node.leaving not in (DRAIN, ABANDON):
+            found[uuid] = node.host
+    return found
+
+
+def unknown_peers(seen: Seen, members: Mapping[str, str]) -> list[str]:
+    """In the pool, and not by us."""
+    return [peer.name for uuid, peer in sorted(seen.facts.peers.items()) if uuid not in members]
+
+
+def peers_wanted(seen: Seen) -> list[dict[str, str]]:
+    return [
+        {"address": address_of(node), "uuid": seen.node_facts[node.host].uuid}
+        for node in seen.view.nodes
+        if node.host and node.wrong is None and node.leaving not in (DRAIN, ABANDON) and seen.node_facts[node.host].uuid
+    ]
+
+
+def peers_to_detach(seen: Seen, members: Mapping[str, str], coordinator: str) -> list[str]:
+    """Members whose node is leaving or gone, and that hold no brick any more."""
+    leaving = []
+    for uuid, host in sorted(members.items()):
+        node = seen.node(host)
+        stays = node is not None and node.leaving not in (DRAIN, ABANDON)
+        if stays or host == coordinator or uuid not in seen.facts.peers or holds_bricks(seen, host, uuid):
+            continue
+        leaving.append(uuid)
+    return leaving
+
+
+def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
+    """By what was decided, or by what the pool says."""
+    if seen.bricks_on(host):
+        return True
+    peer = seen.facts.peers.get(uuid or seen.node_facts[host].uuid if host in seen.node_facts else uuid)
+    node = seen.node(host)
+    names = {peer.name} if peer is not None else set()
+    names |= {address_of(node)} if node is not None else set()
+    return any(brick.rpartition(":/")[0] in names for volume in seen.facts.volumes.values() for brick in volume.bricks)
+
+
+def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
+    """Volumes whose copies have to be counted: one moves or has to, or a node says that something waits there."""
+    waiting: set[str] = set()
+    for node in seen.view.nodes:
+        if not node.host:
+            continue
+        for directories in seen.node_facts[node.host].bricks.values():
+            waiting |= {name.partition(".")[0] for name, count in directories.items() if count}
+    return [
+        volume.name
+        for volume in seen.view.volumes
+        if volume.name in waiting
+        or ((moved := moves.get(volume.name)) is not None and moved.open is not None)
+        or any(brick_state(seen, place)[0] != SERVING for place in seen.bricks[volume.name])
+    ]
+
+
+def pool_assignments(
+    seen: Seen, coordinator: str, members: Mapping[str, str], moves: Mapping[str, Moved]
+) -> list[Desired]:
+    """The coordinator's, and the end of the one before it when the new one has looked."""
+    wanted: list[Desired] = []
+    if coordinator:
+        config: dict[str, Any] = {
+            "owner": owner_of(seen.view.key),
+            "peers": peers_wanted(seen),
+            "detach": peers_to_detach(seen, members, coordinator),
+            "allow": allowed_clients(seen.view),
+            "watch": watched(seen, moves),
+            "down": sorted(uuid for uuid, host in members.items() if not _answers(seen, host)),
+        }
+        wanted.append(Desired(coordinator, POOL, config, deadline_s=_POOL_S, why="one host speaks for the pool"))
+    told = seen.facts_from == coordinator
+    wanted += [
+        Desired(node.host, POOL, None, why=f"host {coordinator} speaks for the pool")
+        for node in seen.view.nodes
+        if node.host != coordinator and node.report(POOL) is not None and (told or not coordinator)
+    ]
+    return wanted
+
+
+def _answers(seen: Seen, host: str) -> bool:
+    node = seen.node(host)
+    return node is not None and node.healthy
+
+
+def is_in_pool(seen: Seen, node: NodeView) -> bool:
+    """Whether the pool still counts it, alone with itself or not."""
+    uuid = seen.node_facts[node.host].uuid if node.host in seen.node_facts else ""
+    return uuid in seen.facts.peers and len(seen.facts.peers) > 1
+
+
+def version_of(seen: Seen) -> str:
+    return max((facts.version for facts in seen.node_facts.values()), default="")

@@ -1,0 +1,205 @@
+"""A GlusterFS cluster as its plan needs it: members, directories for bricks, and where every brick is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from quartermaster.backends.glusterfs.facts import (
+    NODE,
+    POOL,
+    BrickPlace,
+    Memory,
+    Moved,
+    NodeFacts,
+    PoolFacts,
+    VolumeFact,
+    read_memory,
+)
+from quartermaster.backends.glusterfs.layouts import Layout, Room
+from quartermaster.planning.cluster import ABANDON, DRAIN, ClusterKey, ClusterView, NodeView, Report, VolumeView
+from quartermaster.planning.offering import bases_of
+
+# A file system that is full to the brim cannot even be healed.
+_RESERVE = 64
+
+SERVING = "serving"
+LEAVING = "leaving"  # it can be read, and is to be emptied
+DEAD = "dead"  # nothing can be read there any more
+
+
+class Base(msgspec.Struct, frozen=True):
+    node: str
+    host: str
+    address: str
+    zone: int
+    path: str
+    total: int
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """All that follows from a view without a decision."""
+
+    view: ClusterView
+    memory: Memory
+    facts: PoolFacts
+    facts_from: str  # the host that told them; "" where nobody has
+    bases: tuple[Base, ...]
+    bricks: Mapping[str, tuple[BrickPlace, ...]]  # volume → its bricks, as they are to be
+    node_facts: Mapping[str, NodeFacts]  # by host
+
+    def node(self, host: str) -> NodeView | None:
+        return next((node for node in self.view.nodes if node.host == host and host), None)
+
+    def fact(self, volume: str) -> VolumeFact | None:
+        return self.facts.volumes.get(volume)
+
+    def bricks_on(self, host: str) -> list[tuple[VolumeView, int, BrickPlace]]:
+        return [
+            (volume, position, place)
+            for volume in self.view.volumes
+            for position, place in enumerate(self.bricks.get(volume.name, ()))
+            if place.host == host
+        ]
+
+
+def owner_of(key: ClusterKey) -> str:
+    """How volumes and directories say to which cluster they belong."""
+    return f"{key.namespace}/{key.name}"
+
+
+def see(view: ClusterView) -> Seen:
+    memory = read_memory(view.memory)
+    facts, teller = _pool_facts(view, memory.coordinator)
+    return Seen(
+        view=view,
+        memory=memory,
+        facts=facts,
+        facts_from=teller,
+        bases=tuple(base for node in view.nodes for base in _bases(node)),
+        bricks={volume.name: bricks_of(volume, memory.moves.get(volume.name)) for volume in view.volumes},
+        node_facts={node.host: node_facts(node.report(NODE)) for node in view.nodes if node.host},
+    )
+
+
+def node_facts(report: Report | None) -> NodeFacts:
+    found = (report.status.result if report is not None else None) or {}
+    return msgspec.convert(found, NodeFacts)
+
+
+def bricks_of(volume: VolumeView, moved: Moved | None = None) -> tuple[BrickPlace, ...]:
+    """Where they are to be: as they were placed, and as they were moved since."""
+    placed = [msgspec.convert(one, BrickPlace) for one in volume.details.get("bricks", ())]
+    for position, place in (moved.bricks if moved is not None else {}).items():
+        placed[int(position)] = place
+    return tuple(placed)
+
+
+def layout_in(details: Mapping[str, Any]) -> Layout:
+    return msgspec.convert(details.get("layout", {}), Layout)
+
+
+def address_of(node: NodeView) -> str:
+    return node.addresses[0] if node.addresses else node.host
+
+
+def brick_state(seen: Seen, place: BrickPlace) -> tuple[str, str]:
+    """SERVING, LEAVING or DEAD, and why."""
+    node = seen.node(place.host)
+    if node is None:
+        return DEAD, f"host {place.host} is no node of this cluster any more"
+    if node.lost or node.leaving == ABANDON:
+        return DEAD, f"host {place.host} is lost"
+    why = seen.node_facts[place.host].dead.get(place.base)
+    if why:
+        return DEAD, why
+    if node.leaving == DRAIN:
+        return LEAVING, f"node {node.name} is leaving"
+    return _state_of_base(node, place.base)
+
+
+def _state_of_base(node: NodeView, base: str) -> tuple[str, str]:
+    report = node.report(NODE)
+    listed = ((report.desired if report is not None else None) or {}).get("devices", ())
+    entry = next((one for one in listed if base.endswith(f"/{one['uuid']}")), None)
+    if entry is None:
+        kept = base in node.directories or not _is_on_device(base)
+        return (SERVING, "") if kept or report is None else (DEAD, f"the disk of {base} is gone")
+    device = next((one for one in node.devices if one.id == entry["id"] and one.id), None)
+    if device is None and entry["id"]:
+        present = any(one.id == entry["id"] for one in node.present)
+        if present:
+            return LEAVING, f"the disk {entry['path']} of node {node.name} is no longer declared"
+        return DEAD, f"the disk {entry['id']} of node {node.name} is not found any more"
+    if device is not None and device.serving and not device.usable:
+        return DEAD, device.message
+    return SERVING, ""
+
+
+def _is_on_device(base: str) -> bool:
+    return "/mounts/" in base
+
+
+def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:
+    """Where a brick may go now: on nodes that are ready and in the pool, less what was promised."""
+    used: dict[tuple[str, str], int] = {}
+    for volume in seen.view.volumes:
+        if volume.name == without:
+            continue
+        layout, places = layout_in(volume.details), seen.bricks[volume.name]
+        for position, place in enumerate(places):
+            where = (place.host, place.base)
+            used[where] = used.get(where, 0) + share_of(layout, volume.size, len(places), position)
+    rooms = []
+    for base in seen.bases:
+        node = seen.node(base.host)
+        if node is None or not takes_bricks(seen, node):
+            continue
+        place = BrickPlace(base.node, base.host, base.address, base.path, base.path)
+        if brick_state(seen, place)[0] != SERVING:
+            continue
+        free = base.total - base.total // _RESERVE - used.get((base.host, base.path), 0)
+        rooms.append(Room(base.node, base.host, base.address, base.zone, base.path, free))
+    return rooms
+
+
+def share_of(layout: Layout, size: int, bricks: int, position: int) -> int:
+    """How much of a volume of that size a brick holds."""
+    sets = max(1, bricks // layout.width)
+    return layout.share(-(-size // sets), position)
+
+
+def takes_bricks(seen: Seen, node: NodeView) -> bool:
+    report = node.report(NODE)
+    if report is None or not report.done or not node.healthy or node.leaving or node.wrong is not None:
+        return False
+    return in_pool(seen, node)
+
+
+def in_pool(seen: Seen, node: NodeView) -> bool:
+    """Whether the coordinator says that the node is in the pool and answers."""
+    uuid = seen.node_facts[node.host].uuid if node.host else ""
+    peer = seen.facts.peers.get(uuid)
+    return peer is not None and peer.connected and peer.serves
+
+
+def _bases(node: NodeView) -> list[Base]:
+    address = address_of(node)
+    return [
+        Base(node.name, node.host, address, node.zone, base.path, base.total) for base in bases_of(node.report(NODE))
+    ]
+
+
+def _pool_facts(view: ClusterView, coordinator: str) -> tuple[PoolFacts, str]:
+    """Those of the coordinator; while a new one has not looked yet, those of the one before it."""
+    told = [
+        (node.host == coordinator, node.host, report)
+        for node in view.nodes
+        if (report := node.report(POOL)) is not None and not report.absent and report.status.result is not None
+    ]
+    if not told:
+        return PoolFacts(), ""
+    _, host, report = max(told, key=lambda one: (one[0], one[1]))
+    return msgspec.convert(report.status.result, PoolFacts), host

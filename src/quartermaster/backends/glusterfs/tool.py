@@ -1,0 +1,146 @@
+"""The `gluster` command line, each verb wrapped once: typed answers, a deadline for each, and patience with its lock.
+
+GlusterFS takes one change at a time in a whole pool and refuses the second; that is waited for, within the deadline of
+the command. Everything else that it refuses is a GlusterError with its own words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from quartermaster.backends.glusterfs import parsing
+from quartermaster.backends.glusterfs.model import HealCount, Peer, QuotaLimit, VolumeInfo
+from quartermaster.host import Command, Commands, Tool, register
+from quartermaster.support.backoff import Backoff
+from quartermaster.support.errors import HostError
+
+CLIENT_PACKAGE = "glusterfs-client"
+SERVER_PACKAGE = "glusterfs-server"
+LOOK_S = 30.0
+CHANGE_S = 100.0
+HEAL_S = 60.0  # a brick that does not answer costs it ten seconds
+_BUSY = ("Another transaction is in progress", "Locking failed", "Lock timed out", "transaction timed out")
+_PATIENCE = Backoff(first_s=0.2, limit_s=2.0)
+_NOT_THERE = "does not exist"
+_USED_BEFORE = ("already part of a volume", "Brick may be containing or be contained by an existing brick")
+
+register(
+    Tool("glusterd", SERVER_PACKAGE, "runs a GlusterFS node"),
+    Tool("gluster", SERVER_PACKAGE, "manages GlusterFS pools and volumes"),
+    Tool("mount.glusterfs", CLIENT_PACKAGE, "mounts GlusterFS volumes"),
+)
+
+
+class GlusterError(HostError):
+    """What gluster refused. `words` are its own."""
+
+    def __init__(self, message: str, words: str = "", *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.words = words
+
+    @property
+    def brick_was_used(self) -> bool:
+        """A directory that was a brick once is never one again."""
+        return any(one in self.words for one in _USED_BEFORE)
+
+
+class Gluster:
+    """The gluster of one host."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+
+    async def pool(self) -> tuple[Peer, ...]:
+        """Every member, this host among them."""
+        return parsing.peers_of(await self._look("pool", "list", verb="ask for the peers of the pool"))
+
+    async def volumes(self) -> tuple[VolumeInfo, ...]:
+        return parsing.volumes_of(await self._look("volume", "info", "all", verb="ask for the volumes"))
+
+    async def volume(self, name: str) -> VolumeInfo | None:
+        try:
+            found = parsing.volumes_of(await self._look("volume", "info", name, verb=f"look at the volume {name}"))
+        except GlusterError as error:
+            if _NOT_THERE in error.words:
+                return None
+            raise
+        return next(iter(found), None)
+
+    async def online(self) -> dict[str, tuple[str, ...]]:
+        """Started volume → its bricks that run."""
+        return parsing.online_bricks(await self._look("volume", "status", "all", verb="ask for the bricks"))
+
+    async def heal_counts(self, name: str) -> tuple[HealCount, ...]:
+        verb = f"ask what of {name} is to be healed"
+        return parsing.heal_counts(await self._look("volume", "heal", name, "info", "summary", verb=verb, s=HEAL_S))
+
+    async def split_files(self, name: str) -> tuple[str, ...]:
+        verb = f"ask for the split files of {name}"
+        return parsing.split_files(await self._look("volume", "heal", name, "info", "split-brain", verb=verb, s=HEAL_S))
+
+    async def quota(self, name: str) -> tuple[QuotaLimit, ...]:
+        verb = f"ask for the limit of {name}"
+        return parsing.quota_limits(await self._look("volume", "quota", name, "list", "/", verb=verb))
+
+    async def probe(self, address: str) -> None:
+        await self._change("peer", "probe", address, verb=f"take {address} into the pool")
+
+    async def detach(self, name: str, *, force: bool = False) -> None:
+        await self._change("peer", "detach", name, *_force(force), verb=f"take {name} out of the pool")
+
+    async def create(self, name: str, layout: Sequence[str], bricks: Sequence[str]) -> None:
+        """`layout` as gluster takes it: replica 3, or disperse-data 4 redundancy 2."""
+        verb = f"make the volume {name}"
+        await self._change("volume", "create", name, *layout, *bricks, verb=verb)
+
+    async def set_options(self, name: str, options: Mapping[str, str]) -> None:
+        pairs = [word for pair in options.items() for word in pair]
+        await self._change("volume", "set", name, *pairs, verb=f"set the options of {name}")
+
+    async def start(self, name: str, *, force: bool = False) -> None:
+        """With `force` the bricks of a started volume that do not run are started."""
+        await self._change("volume", "start", name, *_force(force), verb=f"start the volume {name}")
+
+    async def stop(self, name: str) -> None:
+        await self._change("volume", "stop", name, verb=f"stop the volume {name}")
+
+    async def delete(self, name: str) -> None:
+        await self._change("volume", "delete", name, verb=f"delete the volume {name}")
+
+    async def enable_quota(self, name: str) -> None:
+        await self._change("volume", "quota", name, "enable", verb=f"enable the limit of {name}")
+
+    async def limit(self, name: str, size: int) -> None:
+        await self._change("volume", "quota", name, "limit-usage", "/", str(size), verb=f"limit the size of {name}")
+
+    async def replace_brick(self, name: str, old: str, new: str) -> None:
+        verb = f"replace the brick {old} of {name} by {new}"
+        await self._change("volume", "replace-brick", name, old, new, "commit", "force", verb=verb)
+
+    async def _look(self, *words: str, verb: str, s: float = LOOK_S) -> parsing.Answer:
+        return await self._ask(words, verb, timeout_s=s, changes=False)
+
+    async def _change(self, *words: str, verb: str) -> parsing.Answer:
+        return await self._ask(words, verb, timeout_s=CHANGE_S, changes=True)
+
+    async def _ask(self, words: Sequence[str], verb: str, *, timeout_s: float, changes: bool) -> parsing.Answer:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + timeout_s
+        failures = 0
+        while True:
+            left_s = max(1.0, ends - loop.time())
+            argv = ("gluster", "--mode=script", "--xml", *words)
+            result = await self._commands.run(Command(argv, verb=verb, timeout_s=left_s, changes=changes))
+            answer = parsing.read_answer(result.stdout, verb)
+            if not answer.failed:
+                return answer
+            pause_s = _PATIENCE.delay_s(failures)
+            if not any(one in answer.error for one in _BUSY) or loop.time() + pause_s >= ends:
+                raise GlusterError(f"cannot {verb}: {answer.error or 'gluster does not say why'}", answer.error)
+            failures += 1
+            await asyncio.sleep(pause_s)
+
+
+def _force(wanted: bool) -> tuple[str, ...]:
+    return ("force",) if wanted else ()

@@ -1,0 +1,139 @@
+"""What is said of a GlusterFS cluster: whether it is ready, can be used, what is missing. Each names what it means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from quartermaster.backends.glusterfs.moving import Moves
+from quartermaster.backends.glusterfs.pooling import unknown_peers
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, layout_in
+from quartermaster.planning.cluster import NodeOutcome, Verdict, VolumeView
+from quartermaster.planning.outcomes import DEGRADED, READY
+from quartermaster.planning.verdicts import enough_nodes_ready, something_missing
+
+LEAST_NODES = 3
+_NAMED = 3
+
+
+def ready_verdict(seen: Seen, outcomes: Mapping[str, NodeOutcome]) -> Verdict:
+    return enough_nodes_ready(outcomes, _least(seen))
+
+
+def usable_verdict(seen: Seen, outcomes: Mapping[str, NodeOutcome]) -> Verdict:
+    """Quorum of the pool, and every volume can be written to."""
+    members = [node for node in seen.view.nodes if node.host and outcomes[node.name].state in (READY, DEGRADED)]
+    living = [node for node in members if node.healthy]
+    if not living or len(living) * 2 <= len(members):
+        return Verdict(False, "NoQuorum", f"{len(living)} of {len(members)} nodes of the pool answer: no majority")
+    stopped = [volume.name for volume in seen.view.volumes if not _is_writable(seen, volume)]
+    if stopped:
+        message = f"{len(stopped)} of {len(seen.view.volumes)} volumes cannot be written to: {_named(stopped)}"
+        return Verdict(False, "VolumesUnusable", message)
+    return Verdict(True, "Usable", f"{len(living)} nodes serve")
+
+
+def degraded_verdict(
+    seen: Seen, outcomes: Mapping[str, NodeOutcome], moves: Moves, members: Mapping[str, str]
+) -> Verdict:
+    """The first that somebody has to know of."""
+    rules: tuple[Callable[[], Verdict | None], ...] = (
+        lambda: _split(seen),
+        lambda: _stuck(moves),
+        lambda: _bricks_down(seen),
+        lambda: _healing(seen, moves),
+        lambda: _strangers(seen, members),
+        lambda: _failures(seen),
+    )
+    nodes = something_missing(seen.view, outcomes)
+    if nodes.holds and nodes.reason != "VolumesUnusable":
+        return nodes
+    return next(
+        (found for rule in rules if (found := rule()) is not None), Verdict(False, "Complete", "nothing is missing")
+    )
+
+
+def details_of(seen: Seen, members: Mapping[str, str], moves: Moves) -> dict[str, str]:
+    """For the section of the StorageStatus."""
+    found = {"peers": ", ".join(sorted(members[uuid] for uuid in seen.facts.peers if uuid in members))}
+    healing = [f"{name}: {fact.pending}" for name, fact in sorted(seen.facts.volumes.items()) if fact.pending]
+    split = [
+        f"{name}: {', '.join(fact.split[:_NAMED])}" for name, fact in sorted(seen.facts.volumes.items()) if fact.split
+    ]
+    moving = [f"{name}: {one.open.why}" for name, one in sorted(moves.moved.items()) if one.open is not None]
+    found |= {"healing": _short(healing), "splitBrain": _short(split), "moving": _short(moving)}
+    return {name: text for name, text in found.items() if text}
+
+
+def _least(seen: Seen) -> int:
+    return seen.view.settings.min_nodes or LEAST_NODES
+
+
+def _is_writable(seen: Seen, volume: VolumeView) -> bool:
+    """In every set enough bricks live, by the pool's word and by the heartbeats of their hosts."""
+    layout, fact = layout_in(volume.details), seen.fact(volume.name)
+    places = seen.bricks[volume.name]
+    if fact is None:
+        return True  # it is being made, or nobody has looked yet
+    lives = []
+    for position, place in enumerate(places):
+        node = seen.node(place.host)
+        answers = node is not None and node.healthy and brick_state(seen, place)[0] != DEAD
+        runs = position >= len(fact.bricks) or fact.bricks[position] not in fact.offline
+        lives.append(answers and runs)
+    sets = [lives[at : at + layout.width] for at in range(0, len(lives), layout.width)]
+    return fact.started and all(sum(one) >= layout.needed for one in sets)
+
+
+def _split(seen: Seen) -> Verdict | None:
+    split = {name: fact.split for name, fact in seen.facts.volumes.items() if fact.split}
+    if not split:
+        return None
+    name = min(split)
+    message = (
+        f"{sum(map(len, split.values()))} files have copies that contradict each other, in {name}: "
+        f"{_named(split[name])}; `gluster volume heal {name} split-brain latest-mtime FILE` keeps the newest copy"
+    )
+    return Verdict(True, "SplitBrain", message)
+
+
+def _stuck(moves: Moves) -> Verdict | None:
+    if not moves.stuck:
+        return None
+    name = min(moves.stuck)
+    return Verdict(True, "BricksCannotMove", f"a brick of {name} stays where it is: {moves.stuck[name]}")
+
+
+def _bricks_down(seen: Seen) -> Verdict | None:
+    down = [brick for volume in seen.view.volumes if (fact := seen.fact(volume.name)) for brick in fact.offline]
+    return Verdict(True, "BricksDown", f"{len(down)} bricks do not run: {_named(down)}") if down else None
+
+
+def _healing(seen: Seen, moves: Moves) -> Verdict | None:
+    open_moves = [name for name, moved in moves.moved.items() if moved.open is not None]
+    healing = {name: fact.pending for name, fact in seen.facts.volumes.items() if fact.pending}
+    if healing:
+        count = sum(number or 0 for number in healing.values())
+        return Verdict(True, "Healing", f"{count} entries are to be healed, in {_named(sorted(healing))}")
+    if open_moves:
+        return Verdict(True, "BricksMoving", f"bricks of {_named(sorted(open_moves))} are being replaced")
+    return None
+
+
+def _strangers(seen: Seen, members: Mapping[str, str]) -> Verdict | None:
+    found = unknown_peers(seen, members) if seen.facts_from else []
+    message = f"the pool has peers that no StorageNode declares: {_named(found)}; nothing of theirs is touched"
+    return Verdict(True, "UnknownPeers", message) if found else None
+
+
+def _failures(seen: Seen) -> Verdict | None:
+    found = sorted(seen.facts.failed.values())
+    return Verdict(True, "PoolTrouble", found[0]) if found else None
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _short(lines: list[str]) -> str:
+    return "; ".join(lines[:_NAMED]) + (f"; and {len(lines) - _NAMED} more" if len(lines) > _NAMED else "")

@@ -1,0 +1,213 @@
+"""One volume: made, limited to its size, started, grown, deleted; and the agent that puts one of its bricks elsewhere.
+
+Each looks at the volume first and does what is missing. A volume that was made once and is gone is not made again: an
+empty one in its place would hide that its files are lost. Only who keeps a volume deletes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from quartermaster.backends.base import AgentContext
+from quartermaster.backends.glusterfs.facts import MOVE, VOLUME
+from quartermaster.backends.glusterfs.layouts import Layout
+from quartermaster.backends.glusterfs.model import VolumeInfo
+from quartermaster.backends.glusterfs.pool_agent import LOCK, LOCK_S, OWNER_OPTION
+from quartermaster.backends.glusterfs.tool import Gluster, GlusterError
+from quartermaster.host.files import remove, write_whole
+from quartermaster.support import entropy
+from quartermaster.support.errors import HostError
+
+SIZE_OPTION = "user.quartermaster.size"
+# Usage is asked for at every write: a writer is stopped at the limit and not seconds after it.
+_EXACT = {"features.hard-timeout": "0", "features.soft-timeout": "0"}
+_ATTEMPTS = 3
+
+
+class VolumeConfig(msgspec.Struct, frozen=True):
+    volume: str
+    size: int
+    owner: str
+    layout: Layout
+    bricks: tuple[str, ...]
+    options: dict[str, str] = {}
+    here: tuple[str, ...] = ()  # those that were placed on this host
+    existing: bool = False  # it was made by another host: never make it
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Written before a volume is made; who has it keeps the volume."""
+
+    owner: str
+    made: bool = False
+    bricks: tuple[str, ...] = ()
+
+
+class VolumeAgent:
+    name = VOLUME
+
+    async def initialize(self, context: AgentContext) -> None:
+        context.directory.mkdir(parents=True, exist_ok=True)
+
+    async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
+        file = context.directory / context.instance
+        if context.desired.get("forget"):
+            remove(file)
+            return {}
+        config = msgspec.convert(context.desired, VolumeConfig)
+        kept = msgspec.json.decode(file.read_bytes(), type=Kept) if file.exists() else None
+        gluster = Gluster(context.machine.commands)
+        found = await gluster.volume(config.volume)
+        if found is not None:
+            _refuse_foreign(found, config)
+            await _refuse_missing_bricks(context, found, config)
+        elif config.existing or (kept is not None and kept.made) or _was_made(context):
+            raise HostError(
+                f"cannot keep the volume {config.volume}: it was made, and the pool does not know it any more",
+                hint="nothing is made in its place; its bricks are where they were",
+            )
+        if kept is None:
+            kept = Kept(config.owner, made=found is not None and found.started)
+            write_whole(file, msgspec.json.encode(kept))
+        if found is None or not _is_as_wanted(found, config):
+            async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
+                found = await _make(context, gluster, config, await gluster.volume(config.volume))
+        whole = Kept(config.owner, made=True, bricks=tuple(brick.name for brick in found.bricks))
+        if kept != whole:
+            write_whole(file, msgspec.json.encode(whole))
+        return {"volume": config.volume}
+
+    async def destroy_local_service(self, context: AgentContext) -> None:
+        file = context.directory / context.instance
+        if not file.exists():
+            return
+        kept = msgspec.json.decode(file.read_bytes(), type=Kept)
+        gluster = Gluster(context.machine.commands)
+        found = await gluster.volume(context.instance)
+        if found is not None:
+            async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
+                await _delete(gluster, found, kept)
+        await self._remove_own_bricks(context, gluster, kept if found is None else _with_bricks(kept, found))
+        remove(file)
+
+    async def _remove_own_bricks(self, context: AgentContext, gluster: Gluster, kept: Kept) -> None:
+        """Those of this host at once; the others go when their nodes have told the leader of them."""
+        own = next((peer for peer in await gluster.pool() if peer.local), None)
+        for brick in kept.bricks if own is not None else ():
+            path = brick.partition(":")[2]
+            if await context.machine.directories.exists(path):
+                await context.machine.directories.remove(path)
+
+
+class MoveAgent:
+    """Puts one brick of a volume in place of another. Whether the copy is whole is watched by the coordinator."""
+
+    name = MOVE
+
+    async def initialize(self, context: AgentContext) -> None:
+        context.directory.mkdir(parents=True, exist_ok=True)
+
+    async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
+        volume, old, new = (str(context.desired[name]) for name in ("volume", "old", "new"))
+        gluster = Gluster(context.machine.commands)
+        found = await gluster.volume(volume)
+        if found is None:
+            raise HostError(f"cannot move a brick of {volume}: there is no such volume")
+        names = [brick.name for brick in found.bricks]
+        if old in names:
+            async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
+                await context.report(f"replacing {old} by {new}")
+                await gluster.replace_brick(volume, old, new)
+        elif new not in names:
+            raise HostError(f"cannot move a brick of {volume}: neither {old} nor {new} is one of its bricks")
+        return {"brick": new}
+
+    async def destroy_local_service(self, context: AgentContext) -> None:
+        """Nothing is kept here."""
+
+
+def _refuse_foreign(found: VolumeInfo, config: VolumeConfig) -> None:
+    owner = found.options.get(OWNER_OPTION, "")
+    # One that was made and not marked yet has the bricks that were asked for.
+    if owner not in ("", config.owner) or (not owner and not _same_places(found, config)):
+        raise HostError(
+            f"cannot use the volume {config.volume}: it belongs to {owner or 'somebody else'}",
+            hint="it is left alone; a volume of that name has to go first",
+        )
+
+
+def _was_made(context: AgentContext) -> bool:
+    """By what was reported of it, also where this host has forgotten it."""
+    return context.assignment is not None and bool((context.assignment.status.result or {}).get("volume"))
+
+
+async def _refuse_missing_bricks(context: AgentContext, found: VolumeInfo, config: VolumeConfig) -> None:
+    names = {brick.name for brick in found.bricks}
+    for brick in config.here if found.started else ():
+        path = brick.partition(":")[2]
+        if brick in names and not await context.machine.directories.exists(path):
+            raise HostError(
+                f"cannot keep the volume {config.volume}: its brick {path} is gone from this host",
+                hint="nothing is made in its place here; another disk or node takes it over",
+            )
+
+
+def _same_places(found: VolumeInfo, config: VolumeConfig) -> bool:
+    """An attempt that was refused leaves directories behind, and the next one has names of its own."""
+    return len(found.bricks) == len(config.bricks) and all(
+        brick.name.startswith(wanted) for brick, wanted in zip(found.bricks, config.bricks, strict=True)
+    )
+
+
+def _is_as_wanted(found: VolumeInfo, config: VolumeConfig) -> bool:
+    return found.started and found.options.get(SIZE_OPTION) == str(config.size)
+
+
+async def _make(context: AgentContext, gluster: Gluster, config: VolumeConfig, found: VolumeInfo | None) -> VolumeInfo:
+    name = config.volume
+    if found is None:
+        await context.report(f"making {name} on {len(config.bricks)} bricks")
+        await _create(gluster, config)
+    if found is None or not found.started:
+        options = found.options if found is not None else {}
+        differing = {option: value for option, value in config.options.items() if options.get(option) != value}
+        if differing:
+            await gluster.set_options(name, differing)
+        await gluster.start(name)
+    if found is None or found.options.get("features.quota") != "on":
+        await gluster.enable_quota(name)
+    await gluster.limit(name, config.size)
+    # Last, for it says that the limit is set.
+    await gluster.set_options(name, {**_EXACT, SIZE_OPTION: str(config.size)})
+    made = await gluster.volume(name)
+    if made is None:
+        raise HostError(f"cannot make the volume {name}: it was made, and is gone again")
+    return made
+
+
+async def _create(gluster: Gluster, config: VolumeConfig) -> None:
+    """A directory that was a brick once is refused; an attempt that failed half way leaves such behind."""
+    for attempt in range(_ATTEMPTS):
+        suffix = f".{entropy.name_suffix(6)}" if attempt else ""
+        try:
+            await gluster.create(config.volume, config.layout.words, [f"{brick}{suffix}" for brick in config.bricks])
+        except GlusterError as error:
+            if not error.brick_was_used or attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return
+
+
+async def _delete(gluster: Gluster, found: VolumeInfo, kept: Kept) -> None:
+    owner = found.options.get(OWNER_OPTION, "")
+    if owner not in ("", kept.owner):
+        raise HostError(f"cannot delete the volume {found.name}: it belongs to {owner}", hint="it is left alone")
+    if found.started:
+        await gluster.stop(found.name)
+    await gluster.delete(found.name)
+
+
+def _with_bricks(kept: Kept, found: VolumeInfo) -> Kept:
+    return msgspec.structs.replace(kept, bricks=tuple(brick.name for brick in found.bricks))

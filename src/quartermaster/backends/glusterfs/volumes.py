@@ -1,0 +1,136 @@
+"""Volumes of GlusterFS: where their bricks go, and how a host mounts one. gluster itself enforces their size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quartermaster.backends.base import Placement, Refusal, Volume, VolumeRequest
+from quartermaster.backends.glusterfs.facts import VOLUME, BrickPlace
+from quartermaster.backends.glusterfs.keeping import keeper_of, volume_config
+from quartermaster.backends.glusterfs.layouts import Room, choose_rooms, layout_of
+from quartermaster.backends.glusterfs.seeing import Seen, layout_in, owner_of, rooms_of, see, share_of
+from quartermaster.host import Host
+from quartermaster.host.mountinfo import mounted_at
+from quartermaster.host.mounts import canonical
+from quartermaster.planning.capacity import shown
+from quartermaster.planning.cluster import ClusterView, Desired, Verdict
+from quartermaster.resources.kubernetes.volumes import PersistentVolume
+from quartermaster.resources.marks import provisioner_of
+from quartermaster.support.errors import HostError, MountConflictError
+
+TYPE = "glusterfs"
+_FILE_SYSTEMS = ("fuse.glusterfs", "glusterfs")
+# How long a writer waits for a host that is cut off. Less, and a busy host is taken for a dead one.
+PING_TIMEOUT_S = 10
+_LEAST_SIZE = 16 << 20
+_SERVER_QUORUM_FROM = 3  # with fewer nodes the loss of one would stop the other
+_MAKING_S = 300.0
+
+
+class GlusterVolumes:
+    def place(self, request: VolumeRequest, view: ClusterView) -> Placement | Refusal:
+        if request.block:
+            return Refusal("NotSupported", "a GlusterFS volume is a file system: volumeMode Block is not supported")
+        if request.size < _LEAST_SIZE:
+            return Refusal("TooSmall", f"{shown(request.size)} were asked for, and the least is {shown(_LEAST_SIZE)}")
+        seen = see(view)
+        if request.current is not None:
+            return _grown(request, request.current, seen)
+        layout = layout_of(view.settings.replication)
+        chosen = choose_rooms(rooms_of(seen, without=request.name), layout, request.size)
+        if isinstance(chosen, Verdict):
+            return Refusal(chosen.reason, chosen.message)
+        details = {
+            "owner": owner_of(view.key),
+            "layout": msgspec.to_builtins(layout),
+            "bricks": [msgspec.to_builtins(_place(room, request.name, chosen, at)) for at, room in enumerate(chosen)],
+            "options": _options(view, request, owner_of(view.key)),
+        }
+        hosts = tuple(dict.fromkeys(room.host for room in chosen))
+        zones = sorted({room.zone for room in chosen})
+        where = f"in zones {', '.join(map(str, zones))}" if len(zones) > 1 else "with the most room"
+        nodes = ", ".join(dict.fromkeys(room.node for room in chosen))
+        return Placement(hosts, details, f"{layout.text} on nodes {nodes}, {where}")
+
+    def desired(self, volume: Volume) -> Desired:
+        return self._desired(volume, volume.placement.hosts[0])
+
+    def _desired(self, volume: Volume, host: str) -> Desired:
+        config = volume_config(volume.name, volume.size, volume.placement.details, host)
+        return Desired(host, VOLUME, config, volume.name, deadline_s=_MAKING_S)
+
+    def desired_now(self, volume: Volume, view: ClusterView) -> Desired:
+        """Asked of the host that keeps it now: the one that made it may be gone."""
+        return self._desired(volume, keeper_of(volume.name, volume.placement.hosts, view))
+
+    def source(self, volume: Volume, result: Mapping[str, Any]) -> dict[str, Any]:
+        servers = ",".join(dict.fromkeys(brick["address"] for brick in volume.placement.details["bricks"]))
+        attributes = {"type": TYPE, "volume": result["volume"], "servers": servers}
+        return {"csi": {"driver": provisioner_of(TYPE), "volumeHandle": volume.name, "volumeAttributes": attributes}}
+
+    async def mount(self, machine: Host, volume: PersistentVolume, target: Path) -> Path:
+        attributes = volume.spec.csi.volume_attributes if volume.spec.csi is not None else {}
+        servers = [one for one in attributes.get("servers", "").split(",") if one]
+        if not servers:
+            raise HostError(f"cannot mount {volume.metadata.name}: it does not say where its servers are")
+        path = f":/{attributes['volume']}"
+        table = machine.mounts.table()
+        present = mounted_at(table, canonical(table, str(target)))
+        if present is not None and present.type in _FILE_SYSTEMS and present.source.endswith(path):
+            return target
+        if present is not None:
+            raise MountConflictError(
+                f"cannot mount {volume.metadata.name} on {target}: {present.source} is mounted there",
+                hint=f"unmount it first, or choose another directory than {target}",
+            )
+        options = [f"backup-volfile-servers={':'.join(servers[1:])}"] if servers[1:] else []
+        options += list(volume.spec.mount_options)
+        await machine.mounts.mount(f"{servers[0]}{path}", str(target), type=TYPE, options=options, protect=True)
+        return target
+
+    async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> None:  # noqa: ARG002
+        await machine.mounts.unmount(str(target), remove=True)
+
+
+def _place(room: Room, volume: str, chosen: tuple[Room, ...], at: int) -> BrickPlace:
+    """Two sets of a volume may share a directory: each brick has one of its own."""
+    before = sum((one.host, one.base) == (room.host, room.base) for one in chosen[:at])
+    path = f"{room.base}/{volume}" + (f".s{before}" if before else "")
+    return BrickPlace(room.node, room.host, room.address, room.base, path)
+
+
+def _options(view: ClusterView, request: VolumeRequest, owner: str) -> dict[str, str]:
+    options = {
+        "network.ping-timeout": str(PING_TIMEOUT_S),
+        "auth.allow": allowed_clients(view),
+        "user.quartermaster.owner": owner,
+        "user.quartermaster.claim": f"{request.namespace}/{request.claim}",
+    }
+    if len(view.nodes) >= _SERVER_QUORUM_FROM:
+        options["cluster.server-quorum-type"] = "server"
+    return options
+
+
+def allowed_clients(view: ClusterView) -> str:
+    """The hosts that may mount volumes, by address."""
+    addresses = [address for node in view.nodes for address in node.addresses]
+    return ",".join(sorted({*addresses, *view.clients})) or "none"
+
+
+def _grown(request: VolumeRequest, current: Placement, seen: Seen) -> Placement | Refusal:
+    """Every brick has to have room where it is."""
+    layout = layout_in(current.details)
+    places = seen.bricks.get(request.name) or tuple(BrickPlace(**one) for one in current.details["bricks"])
+    rooms = {(room.host, room.base): room for room in rooms_of(seen, without=request.name)}
+    for at, place in enumerate(places):
+        need, room = share_of(layout, request.size, len(places), at), rooms.get((place.host, place.base))
+        if room is None:
+            return Refusal("NodeNotReady", f"node {place.node}, which has a part of it, is not ready")
+        if room.free < need:
+            message = f"{shown(request.size)} were asked for, {shown(need)} of them on node {place.node}"
+            return Refusal("NoSpace", f"{message}, which has room for {shown(max(room.free, 0))}")
+    return Placement(current.hosts, current.details, f"there is room on {len(places)} bricks")

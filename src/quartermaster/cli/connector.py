@@ -1,0 +1,219 @@
+"""`qm connector`: volumes of any storage system on this host. No store is needed; programs read the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from quartermaster.cli.options import output_option_of, seconds_of
+from quartermaster.cli.session import Session
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+EPILOG = """\b
+Examples:
+  qm connector properties                    what a storage system wants to know about this host
+  qm connector connect -f volume.json        attach a volume; its path is in the answer
+  some-program | qm connector connect        the connection information from standard input
+  qm connector path VOLUME                   where it is, after a look whether it still is
+  qm connector list                          ours, and what else of the kind is here
+  qm connector disconnect -f volume.json     take it away
+  qm connector recover                       take back what a killed program had begun
+
+\b
+Answers are JSON on standard output. An error is {"error": {"reason", "message", "hint", "problems"}} there, a
+sentence on standard error, and an exit code:
+  0  done
+  1  the host, a program or the storage system said no
+  2  the command line was wrong
+  3  the connection information is wrong, or no driver can use it
+  4  the volume is not attached to this host
+  5  it is in use, or attached here in another way
+  6  the time was up, or the storage system does not answer
+  7  a device is not the volume that it should be; nothing was touched
+"""
+
+
+def connector_options(function: Command) -> Command:
+    """What chooses the connector; the command receives them as `given`."""
+
+    @click.option(
+        "--timeout", metavar="DURATION", type=seconds_of, default="2m", show_default=True, help="Of the whole call."
+    )
+    @click.option("--multipath", is_flag=True, help="Use all portals and ports at once, as one device.")
+    @click.option(
+        "--client",
+        "clients",
+        metavar="TYPE=CLIENT",
+        multiple=True,
+        help="The route of a driver type: ISCSI=userspace, CEPHFS=fuse; may be repeated.",
+    )
+    @click.option("--directory", metavar="DIR", default="", help="Where the records are, if not in the usual place.")
+    @click.option("-v", "--verbose", count=True, help="More on standard error; twice for all of it.")
+    @click.pass_obj
+    def wrapped(session: Session, /, *, verbose: int, **options: Any) -> Any:
+        session.override(store_url=None, namespace=None, verbosity=verbose)
+        names = ("timeout", "multipath", "clients", "directory")
+        given = {name: options.pop(name) for name in names}
+        return function(session, given=given, **options)
+
+    wrapped.__doc__ = function.__doc__
+    wrapped.__name__ = function.__name__
+    wrapped.__click_params__ = [*getattr(function, "__click_params__", ()), *wrapped.__click_params__]  # type: ignore[attr-defined]
+    return wrapped  # type: ignore[return-value]
+
+
+file_option = click.option(
+    "-f",
+    "--filename",
+    "file",
+    metavar="FILE|-",
+    default="-",
+    type=click.Path(allow_dash=True),
+    help="The connection information as JSON; standard input if not given.",
+)
+volume_argument = click.argument("volume", metavar="VOLUME")
+
+
+@click.group(short_help="Attach volumes of any storage system to this host.", epilog=EPILOG)
+def command() -> None:
+    """Attach volumes of any storage system to this host.
+
+    A storage system describes a volume by connection information: which driver, and that driver's data. OpenStack's
+    Cinder and os-brick write the same.
+    """
+
+
+@command.command(
+    "connect",
+    short_help="Attach a volume to this host.",
+    epilog="\b\nExamples:\n  qm connector connect -f volume.json\n  qm connector connect --multipath < volume.json\n",
+)
+@file_option
+@click.option("--no-local-attach", is_flag=True, help="Only answer the URI with which a program opens it itself.")
+@connector_options
+def connect(session: Session, *, given: dict[str, Any], file: str, no_local_attach: bool) -> None:
+    """Attach a volume to this host; said twice it is as once.
+
+    \b
+    The answer: {"volumeId", "driverVolumeType", "path", "device", "identity", "uri"}
+    """
+    from quartermaster.cli.connecting import Choice, connect_and_show
+
+    _end(session.run(lambda: connect_and_show(Choice(**given, do_local_attach=not no_local_attach), file)))
+
+
+@command.command(
+    "disconnect",
+    short_help="Take a volume away from this host.",
+    epilog="\b\nExamples:\n  qm connector disconnect -f volume.json\n  qm connector disconnect --force < volume.json\n",
+)
+@file_option
+@click.option("--force", is_flag=True, help="Although it is in use, and though data may be lost that are not written.")
+@connector_options
+def disconnect(session: Session, *, given: dict[str, Any], file: str, force: bool) -> None:
+    """Take a volume away from this host.
+
+    \b
+    The answer: {"path"}, which is empty where nothing was here
+    """
+    from quartermaster.cli.connecting import Choice, disconnect_and_show
+
+    _end(session.run(lambda: disconnect_and_show(Choice(**given), file, force=force)))
+
+
+@command.command(
+    "extend",
+    short_help="Make this host see a volume's new size.",
+    epilog="\b\nExamples:\n  qm connector extend -f volume.json\n",
+)
+@file_option
+@connector_options
+def extend(session: Session, *, given: dict[str, Any], file: str) -> None:
+    """Make this host see a volume's new size, after the storage system has made it larger.
+
+    \b
+    The answer: {"size"}, in bytes
+    """
+    from quartermaster.cli.connecting import Choice, extend_and_show
+
+    _end(session.run(lambda: extend_and_show(Choice(**given), file)))
+
+
+@command.command(
+    "path", short_help="Show where a volume is.", epilog="\b\nExamples:\n  qm connector path volume-0a1b\n"
+)
+@volume_argument
+@connector_options
+def path(session: Session, *, given: dict[str, Any], volume: str) -> None:
+    """Show where a volume is, after a look whether it still is.
+
+    \b
+    The answer: as that of connect
+    """
+    from quartermaster.cli.connecting import Choice, show_path
+
+    _end(session.run(lambda: show_path(Choice(**given), volume)))
+
+
+@command.command(
+    "list",
+    short_help="List volumes on this host, ours and others.",
+    epilog="\b\nExamples:\n  qm connector list\n  qm connector list --own -o json\n",
+)
+@click.option("--own", is_flag=True, help="Only what was attached by this library.")
+@output_option_of(("json", "yaml"))
+@connector_options
+def list_volumes(session: Session, *, given: dict[str, Any], own: bool, output: str) -> None:
+    """List the volumes that were attached here, and sessions, maps and mounts that somebody else made.
+
+    \b
+    With -o json: {"attachments": [{"volumeId", "driverVolumeType", "state", "path", "device", "present",
+    "problem"}], "foreign": [{"driver", "kind", "name", "path"}]}
+    """
+    from quartermaster.cli.connecting import Choice, show_list
+
+    _end(session.run(lambda: show_list(Choice(**given), own=own, output=output)))
+
+
+@command.command(
+    "properties",
+    short_help="Show what storage systems ask about this host.",
+    epilog="\b\nExamples:\n  qm connector properties\n  qm connector properties --multipath\n",
+)
+@click.option("--no-local-attach", is_flag=True, help="Programs of this host open volumes themselves.")
+@connector_options
+def properties(session: Session, *, given: dict[str, Any], no_local_attach: bool) -> None:
+    """Show what storage systems ask about this host before they export a volume to it.
+
+    \b
+    The answer: {"doLocalAttach", "platform", "osType", "ip", "host", "multipath", "initiator"}, and where the
+    host has them "wwpns", "wwnns", "nqn", "nvmeHostId", "sdcGuid"
+    """
+    from quartermaster.cli.connecting import Choice, show_properties
+
+    _end(session.run(lambda: show_properties(Choice(**given, do_local_attach=not no_local_attach))))
+
+
+@command.command(
+    "recover",
+    short_help="Take back what killed programs had begun.",
+    epilog="\b\nExamples:\n  qm connector recover\n",
+)
+@connector_options
+def recover(session: Session, *, given: dict[str, Any]) -> None:
+    """Take back connects that were killed half way, and finish disconnects.
+
+    \b
+    The answer: {"recovered": [{"volumeId", "was", "problem"}]}; the exit code is 1 where one has a problem
+    """
+    from quartermaster.cli.connecting import Choice, recover_and_show
+
+    _end(session.run(lambda: recover_and_show(Choice(**given))))
+
+
+def _end(code: int) -> None:
+    if code:
+        raise click.exceptions.Exit(code)

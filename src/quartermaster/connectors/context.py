@@ -1,0 +1,218 @@
+"""What a driver is given for one call about one volume: the host, a deadline, its notes, and shared things.
+
+Every command is bounded by the call's deadline, refuses an argument list with one of the volume's secrets in it, and
+carries the mark by which it is found if this process dies. A shared thing (a session that carries several volumes, a
+mount of an export) is joined and left under a lock of its own; who uses it follows from the records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from quartermaster.connectors.driver import Roots, Settings
+from quartermaster.connectors.errors import NotAppearingError
+from quartermaster.connectors.files import Files
+from quartermaster.connectors.leftovers import VARIABLE, mark, wait_for_leftovers
+from quartermaster.connectors.model import Platform
+from quartermaster.connectors.records import Record, Records, State
+from quartermaster.host.commands import Command, Commands, Result
+from quartermaster.host.events import Changes, DeviceEvents, wait_until
+from quartermaster.host.locks import Locks
+from quartermaster.host.mounts import Mounts
+from quartermaster.support.errors import DeadlineError
+
+T = TypeVar("T")
+
+_POLL_S = 0.25
+
+
+class Joined(msgspec.Struct, frozen=True):
+    present: bool  # it was there before this call
+    ours: bool  # made by this library, or about to be
+
+
+class Leaving(msgspec.Struct, frozen=True):
+    last: bool  # no other volume uses it, as far as the records tell
+    ours: bool | None  # None: there is no record that says who made it
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The parts of this host that connecting needs."""
+
+    commands: Commands
+    mounts: Callable[[Commands], Mounts]
+    events: DeviceEvents
+    locks: Locks
+    files: Files
+    roots: Roots
+    platform: Platform
+    boot: str
+    directory: Path  # of the library's own state
+
+
+class Ledger:
+    """The record of the volume in hand; every change is on the disk when the call returns."""
+
+    def __init__(self, records: Records, record: Record, *, boot: str) -> None:
+        self._records = records
+        self._boot = boot
+        self.record = record
+
+    def change(self, **fields: object) -> None:
+        self.record = msgspec.structs.replace(self.record, **fields)
+        self._records.put(self.record)
+
+    def users_of(self, thing: str) -> tuple[dict[str, Record], int]:
+        users, damaged = self._records.users_of(thing, boot=self._boot, but=self.record.volume_id)
+        return dict(users), damaged
+
+
+class Context:
+    def __init__(
+        self, machine: Machine, settings: Settings, ledger: Ledger, *, timeout_s: float, secrets: Sequence[str] = ()
+    ) -> None:
+        self.settings = settings
+        self.roots = machine.roots
+        self.platform = machine.platform
+        self.files = machine.files
+        self.events = machine.events
+        self.locks = machine.locks
+        self.directory = machine.directory
+        self.timeout_s = timeout_s
+        self._ledger = ledger
+        self._ends = asyncio.get_running_loop().time() + timeout_s
+        self._things = [ledger.record.volume_id]
+        self._secrets = list(secrets)
+        self.commands: Commands = _BoundCommands(machine.commands, self.left_s, self._things, self._secrets)
+        self.mounts = machine.mounts(self.commands)
+
+    @property
+    def volume_id(self) -> str:
+        return self._ledger.record.volume_id
+
+    @property
+    def identity(self) -> str:
+        """What the device said it was when the volume was connected; empty before that."""
+        return self._ledger.record.identity
+
+    @property
+    def notes(self) -> dict[str, str]:
+        return dict(self._ledger.record.notes)
+
+    def note(self, **values: str) -> None:
+        """Remember something for `find` and `detach`, before it is done. An empty value forgets it."""
+        merged = {**self._ledger.record.notes, **values}
+        kept = {key: value for key, value in merged.items() if value}
+        if kept != self._ledger.record.notes:
+            self._ledger.change(notes=kept)
+
+    def uses(self, thing: str) -> bool:
+        """Whether the volume has joined a shared thing and not left it: the thing alone may be here for others."""
+        return thing in self._ledger.record.claims
+
+    def hide(self, *secrets: str) -> None:
+        """Texts that no argument list may hold and no error may show, beside the secrets of the data."""
+        self._secrets.extend(secret for secret in secrets if secret)
+
+    def left_s(self) -> float:
+        """What is left of the call's time."""
+        return max(0.0, self._ends - asyncio.get_running_loop().time())
+
+    @asynccontextmanager
+    async def joining(self, thing: str, *, present: Callable[[], Awaitable[bool]]) -> AsyncIterator[Joined]:
+        """Alone with the shared thing, which this volume uses from now on. Make it inside if it is not present."""
+        async with self._alone_with(thing):
+            users, _ = self._ledger.users_of(thing)
+            await self._settle(thing, users)
+            there = await present()
+            claims = self._ledger.record.claims
+            if thing in claims:
+                ours = claims[thing]
+            elif users:
+                ours = any(user.claims[thing] for user in users.values())
+            else:
+                ours = not there
+            if claims.get(thing) is not ours:
+                self._ledger.change(claims={**claims, thing: ours})
+            yield Joined(present=there, ours=ours)
+
+    @asynccontextmanager
+    async def leaving(self, thing: str) -> AsyncIterator[Leaving]:
+        """Alone with the shared thing, which this volume no longer uses. Take it down inside if it is the last."""
+        async with self._alone_with(thing):
+            users, damaged = self._ledger.users_of(thing)
+            await self._settle(thing, users)
+            yield Leaving(last=not users and not damaged, ours=self._ledger.record.claims.get(thing))
+            if thing in self._ledger.record.claims:
+                claims = {key: ours for key, ours in self._ledger.record.claims.items() if key != thing}
+                self._ledger.change(claims=claims)
+
+    def watch(self, *directories: Path) -> AbstractAsyncContextManager[Changes]:
+        """Enter it before what makes the device appear: nothing that happens inside the block is missed."""
+        return self.events.watch(directories=directories)
+
+    async def until(
+        self,
+        look: Callable[[], Awaitable[T | None]],
+        changes: Changes,
+        *,
+        what: str,
+        hint: str = "",
+        most_s: float = 0.0,
+    ) -> T:
+        """What `look` finds, looking after every change until the call's time is up (or `most_s`)."""
+        timeout_s = min(self.left_s(), most_s or self.left_s())
+        found = await wait_until(look, changes, timeout_s=timeout_s, poll_s=_POLL_S)
+        if found is None:
+            raise NotAppearingError(f"cannot wait for {what}: it did not happen within {timeout_s:.3g} s", hint=hint)
+        return found
+
+    async def write_attribute(self, path: Path, text: str, *, verb: str) -> None:
+        """Write to an attribute of sysfs. Where a storage system does not answer, a child waits for it."""
+        await self.commands.run(Command(("tee", str(path)), verb=verb, stdin=text.encode()))
+
+    @asynccontextmanager
+    async def _alone_with(self, thing: str) -> AsyncIterator[None]:
+        async with self.locks.hold(f"shared {thing}", timeout_s=self.left_s()):
+            self._things.append(thing)
+            try:
+                yield
+            finally:
+                self._things.remove(thing)
+
+    async def _settle(self, thing: str, users: dict[str, Record]) -> None:
+        """A user that has not finished may have died; the program that it had started may be at work on the thing."""
+        if any(user.state is not State.CONNECTED for user in users.values()):
+            await wait_for_leftovers(thing, timeout_s=self.left_s(), what=thing)
+
+
+class _BoundCommands:
+    def __init__(
+        self, commands: Commands, left_s: Callable[[], float], things: Sequence[str], secrets: Sequence[str]
+    ) -> None:
+        self._commands = commands
+        self._left_s = left_s
+        self._things = things
+        self._secrets = secrets
+
+    async def run(self, command: Command) -> Result:
+        left_s = self._left_s()
+        if left_s <= 0:
+            raise DeadlineError(f"cannot {command.verb}: the time for the call is up")
+        environment = command.environment
+        if command.changes:
+            environment = {**environment, VARIABLE: mark(self._things, command.argv)}
+        return await self._commands.run(
+            msgspec.structs.replace(
+                command,
+                timeout_s=min(command.timeout_s, left_s),
+                environment=environment,
+                secrets=tuple(dict.fromkeys((*command.secrets, *self._secrets))),
+            )
+        )

@@ -1,0 +1,118 @@
+"""File systems of a server: mounted once however many volumes lie on them, and unmounted with the last.
+
+The directory follows from the type, the source and the options, so two volumes on one export meet in one mount, and
+two that want it differently do not. Losing a race for a mount is no failure: it is mounted, whoever did it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from quartermaster.connectors.context import Context
+from quartermaster.connectors.driver import Foreign, Found
+from quartermaster.connectors.names import digest_of
+from quartermaster.host.commands import Command
+from quartermaster.host.mountinfo import Mount, mounted_at
+from quartermaster.host.mounts import MountState, canonical
+from quartermaster.support.errors import CommandError, HostError, MountConflictError
+
+
+class MountPlace(msgspec.Struct, frozen=True):
+    """A volume on a mounted file system. `options` are those without a secret."""
+
+    source: str
+    target: str
+    types: tuple[str, ...]  # as the kernel's table may call it
+    options: tuple[str, ...] = ()
+    name: str = ""  # of the volume in it; empty for the whole
+    file: str = ""  # where inside the mount it lies, if not at its name
+
+    @property
+    def thing(self) -> str:
+        return f"mount {self.target}"
+
+    @property
+    def path(self) -> str:
+        inside = self.file or self.name
+        return str(Path(self.target) / inside) if inside else self.target
+
+
+def target_of(base: Path, type: str, source: str, options: Sequence[str]) -> str:
+    return str(base / f"{type}-{digest_of(chr(0).join([type, source, *sorted(options)]))}")
+
+
+async def join_mount(context: Context, place: MountPlace, make: Callable[[], Awaitable[None]]) -> Found:
+    """Use the mount, which `make` makes where it is not there."""
+
+    async def present() -> bool:
+        return mounted(context, place) is not None
+
+    async with context.joining(place.thing, present=present) as joined:
+        there = joined.present
+        if there and joined.ours and await _is_corrupted(context, place):
+            await context.mounts.unmount(place.target, lazy=True)
+            there = False
+        if not there:
+            try:
+                await make()
+            except HostError:
+                if mounted(context, place) is None:
+                    raise
+    await _require_file(context, place)
+    return Found(path=place.path)
+
+
+async def leave_mount(context: Context, place: MountPlace, *, force: bool) -> None:
+    async with context.leaving(place.thing) as leaving:
+        # Without a record it is still ours by its name: nobody else mounts on a directory that is called like that.
+        if leaving.last and leaving.ours is not False:
+            await context.mounts.unmount(place.target, lazy=force, remove=True, timeout_s=context.left_s())
+
+
+def find_mount(context: Context, place: MountPlace) -> Found | None:
+    if context.uses(place.thing) and mounted(context, place) is not None:
+        return Found(path=place.path)
+    return None
+
+
+def foreign_mounts(context: Context, driver: str, types: Sequence[str]) -> list[Foreign]:
+    table = context.mounts.table()
+    return [Foreign(driver, "mount", mount.source, mount.target) for mount in table if mount.type in types]
+
+
+def mounted(context: Context, place: MountPlace) -> Mount | None:
+    """What is mounted for the place; MountConflictError where it is something else."""
+    table = context.mounts.table()
+    found = mounted_at(table, canonical(table, place.target))
+    if found is not None and found.type not in place.types:
+        raise MountConflictError(
+            f"cannot mount {place.source} on {place.target}: {found.source} ({found.type}) is mounted there",
+            hint="unmount it first",
+        )
+    return found
+
+
+async def _is_corrupted(context: Context, place: MountPlace) -> bool:
+    health = await context.mounts.health(place.target, timeout_s=min(5.0, context.left_s()))
+    return health.state is MountState.CORRUPTED
+
+
+async def _require_file(context: Context, place: MountPlace) -> None:
+    """The server may be dead by now, so the look has a deadline."""
+    if not place.name:
+        return
+    command = Command(
+        ("stat", "--dereference", "--format=%F", place.path), verb=f"find {place.path}", timeout_s=30.0, changes=False
+    )
+    try:
+        await context.commands.run(command)
+    except CommandError as error:
+        if "No such file" not in error.stderr:
+            raise
+        raise HostError(
+            f"cannot find the volume {place.name}: there is no such file on {place.source}",
+            hint="look whether the storage system has made it, and under which name",
+        ) from error

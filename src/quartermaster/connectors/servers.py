@@ -1,0 +1,102 @@
+"""Asks a storage system's server something, by the program in `exchange`. See there why it is one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quartermaster.connectors.context import Context
+from quartermaster.connectors.errors import AuthenticationError, UnreachableError
+from quartermaster.host.commands import Command
+
+_PROGRAM = Path(__file__).with_name("exchange.py")
+_MOST_S = 30.0
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    body: str
+
+    @property
+    def json(self) -> Any:
+        """None where it is not JSON."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError:
+            return None
+
+
+class Server(msgspec.Struct, frozen=True):
+    """`verify` is whether its certificate has to be trusted, by the host or by the file `authority`."""
+
+    host: str
+    port: int
+    verify: bool = True
+    authority: str = ""
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+async def ask_http(
+    context: Context,
+    server: Server,
+    method: str,
+    path: str,
+    *,
+    headers: Mapping[str, str],
+    body: bytes = b"",
+    verb: str,
+) -> Answer:
+    question = {
+        **_question(context, server),
+        "verify": server.verify,
+        "authority": server.authority,
+        "method": method,
+        "path": path,
+        "headers": dict(headers),
+        "body": body.decode() if body else None,
+    }
+    answer = await _ask(context, server, question, verb=verb, changes=method != "GET")
+    return Answer(answer["status"], answer["body"])
+
+
+async def ask_tcp(context: Context, server: Server, request: bytes, *, expect: int, verb: str) -> bytes:
+    """`expect` bytes of answer."""
+    question = {**_question(context, server), "raw": request.hex(), "expect": expect}
+    return bytes.fromhex((await _ask(context, server, question, verb=verb, changes=True))["raw"])
+
+
+def _question(context: Context, server: Server) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "timeout_s": max(0.1, min(_MOST_S, context.left_s()))}
+
+
+async def _ask(
+    context: Context, server: Server, question: dict[str, Any], *, verb: str, changes: bool
+) -> dict[str, Any]:
+    argv = (sys.executable, "-I", "-S", str(_PROGRAM))
+    command = Command(
+        argv,
+        verb=verb,
+        stdin=msgspec.json.encode(question),
+        timeout_s=question["timeout_s"] + 5.0,
+        output_limit=1 << 23,
+        changes=changes,
+    )
+    answer: dict[str, Any] = (await context.commands.run(command)).json(verb=verb)
+    kind = answer.get("kind")
+    if kind == "certificate":
+        raise AuthenticationError(
+            f"cannot {verb}: {server} is not who it says: {answer['problem']}",
+            hint="give its authority's file as certificatePath, or verifyCertificate: false on a network you trust",
+        )
+    if kind == "unreachable":
+        raise UnreachableError(
+            f"cannot {verb}: {server}: {answer['problem']}",
+            hint="look whether it is up, and whether a firewall is between",
+        )
+    return answer

@@ -1,0 +1,267 @@
+"""Block devices without the kernel's help: a program opens the volume and shows it as a file, and a loop device makes
+the file a block device again.
+
+A kernel may have no SCSI, RBD or NBD at all. qemu-storage-daemon speaks these protocols itself, and all that it needs of
+the kernel is FUSE. It has to live as long as the device does, and so longer than whoever asks for it: it is a daemon of
+this host (see `quartermaster.host.daemons`), known again by its process and the time at which that was started.
+
+Two volume ids that mean one place share one daemon and one device: two would each have a cache of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from quartermaster.connectors.context import Context
+from quartermaster.connectors.driver import Found
+from quartermaster.connectors.errors import AuthenticationError, ConnectorError, NotAppearingError, UnreachableError
+from quartermaster.connectors.loops import attach_loop, loops
+from quartermaster.connectors.names import digest_of
+from quartermaster.connectors.secret import Secret
+from quartermaster.connectors.usage import refuse_if_used
+from quartermaster.host.commands import Command
+from quartermaster.host.daemons import Daemon, DaemonRuntime, choose_runtime
+from quartermaster.host.mountinfo import mounted_at
+from quartermaster.host.tools import Tool, register
+from quartermaster.support.redaction import HIDDEN
+
+register(
+    Tool("qemu-storage-daemon", "qemu-system-common", "opens volumes without the kernel's clients"),
+    Tool("blockdev", "util-linux", "writes back what a device still has in memory"),
+)
+
+SECRET = "secret"  # noqa: S105 - what the object with the secret is called in the daemon
+_NODE = "volume"
+_DAEMONS = "daemons"
+_GONE_S = 10.0
+_REFUSED = ("authentication", "failed to log in", "login failed", "not permitted", "permission denied")
+_UNREACHABLE = (
+    *("connection refused", "no route to host", "network is unreachable", "timed out", "failed to connect to"),
+    *("could not resolve", "name or service not known", "failed to resolve"),
+)
+
+
+class Export(msgspec.Struct, frozen=True):
+    """Where on this host a place is shown as a file, and by whom."""
+
+    directory: Path
+    key: str
+    read_only: bool
+
+    @property
+    def thing(self) -> str:
+        return f"export {self.key}"
+
+    @property
+    def daemon(self) -> str:
+        return f"connector-{self.key}"
+
+    @property
+    def file(self) -> Path:
+        return self.directory / "volume"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.directory / "pid"
+
+    @property
+    def secret_file(self) -> Path:
+        return self.directory / "secret"
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What the daemon opens: a driver of qemu's with its options, which hold no secret but may name SECRET."""
+
+    name: str  # in sentences
+    options: Mapping[str, Any]
+    secret: Secret = Secret()
+
+
+def export_of(context: Context, type: str, place: msgspec.Struct, *, read_only: bool) -> Export:
+    key = digest_of(f"{type} {msgspec.json.encode(place, order='sorted').decode()}")
+    # The directory as the kernel writes it: a look at the file itself may hang while the storage system is away.
+    return Export(Path(os.path.realpath(context.directory)) / "userspace" / key, key, read_only)
+
+
+async def attach_export(context: Context, export: Export, sources: Sequence[Source]) -> Found:
+    """The volume by the first of its sources that can be reached."""
+
+    async def present() -> bool:
+        return await _runs(context, export) and bool(_device(context, export))
+
+    async with context.joining(export.thing, present=present) as joined:
+        if not joined.present:
+            await _open_first(context, export, sources)
+            await attach_loop(context, str(export.file), read_only=export.read_only, direct=True)
+    device = _device(context, export)
+    if not device:
+        raise ConnectorError(f"cannot use {export.file}: its block device went away again")
+    return Found(device=device, identity=f"loop:{export.file}")
+
+
+async def find_export(context: Context, export: Export) -> Found | None:
+    device = _device(context, export)
+    if not context.uses(export.thing) or not device or not await _runs(context, export):
+        return None
+    return Found(device=device, identity=f"loop:{export.file}")
+
+
+async def detach_export(context: Context, export: Export, *, force: bool) -> None:
+    async with context.leaving(export.thing) as leaving:
+        # Whoever made it: it lies in the library's own directory.
+        if leaving.last:
+            await _take_away(context, export, force=force)
+
+
+async def grow_export(context: Context, export: Export) -> None:
+    """For sources whose present size the daemon asks for whenever it is looked at."""
+    device = _device(context, export)
+    if device:
+        await context.commands.run(Command(("losetup", "--set-capacity", device), verb=f"grow {device}"))
+
+
+def runtime_of(context: Context) -> DaemonRuntime:
+    return choose_runtime(context.commands, context.directory / _DAEMONS)
+
+
+async def _open_first(context: Context, export: Export, sources: Sequence[Source]) -> None:
+    for place, source in enumerate(sources):
+        # What a daemon that died has left would be in the way, and its device leads nowhere.
+        await _take_away(context, export, force=True)
+        if _device(context, export):
+            raise ConnectorError(
+                f"cannot open {source.name}: the device {_device(context, export)} of a daemon that died is still used",
+                hint="unmount it and stop what uses it first",
+            )
+        try:
+            await _open(context, export, source, most_s=context.left_s() / (len(sources) - place))
+        except (UnreachableError, NotAppearingError):
+            if source is sources[-1]:
+                raise
+        else:
+            return
+
+
+async def _open(context: Context, export: Export, source: Source, *, most_s: float) -> None:
+    daemons = runtime_of(context)
+
+    async def ready() -> bool | None:
+        # It is written when everything that the command line asks for is there.
+        if context.files.exists(export.pid_file):
+            return True
+        if not (await daemons.status(export.daemon)).running:
+            raise _failure(source, await daemons.logs(export.daemon, lines=5))
+        return None
+
+    context.files.make_directory(export.directory)
+    context.files.write(export.file, b"")
+    try:
+        if source.secret:
+            context.files.write(export.secret_file, source.secret.reveal().encode())
+        async with context.watch(export.directory) as changes:
+            await daemons.ensure(Daemon(export.daemon, _argv(export, source), stop_timeout_s=_GONE_S))
+            await context.until(
+                ready,
+                changes,
+                what=f"qemu-storage-daemon to open {source.name}",
+                hint="look whether the storage system answers",
+                most_s=most_s,
+            )
+    finally:
+        context.files.remove(export.secret_file)
+    if not _is_mounted(context, export):
+        raise ConnectorError(
+            f"cannot open {source.name}: the daemon's file {export.file} is not seen here",
+            hint="the daemon must run in the same mount namespace; look whether this host has /dev/fuse",
+        )
+
+
+async def _take_away(context: Context, export: Export, *, force: bool) -> None:
+    """From the device to the daemon, so that everything that was written can still pass."""
+    daemons = runtime_of(context)
+    device = _device(context, export)
+    if device and not force:
+        refuse_if_used(context.volume_id, device, context.roots, verb="disconnect")
+        if await _runs(context, export):
+            flush = Command(("blockdev", "--flushbufs", device), verb=f"write back what {device} has in memory")
+            await context.commands.run(flush)
+    if device:
+        await _detach_device(context, export, device, wait=not force)
+    await daemons.stop(export.daemon)
+    if _is_mounted(context, export):
+        # Of a daemon that was killed.
+        await context.mounts.unmount(str(export.file), lazy=True)
+    for file in (export.secret_file, export.pid_file, export.file, _log(context, export)):
+        context.files.remove(file)
+    if context.files.exists(export.directory):
+        context.files.remove_directory(export.directory)
+
+
+async def _detach_device(context: Context, export: Export, device: str, *, wait: bool) -> None:
+    async def gone() -> bool | None:
+        return True if _device(context, export) != device else None
+
+    async with context.watch(context.roots.dev) as changes:
+        await context.commands.run(Command(("losetup", "--detach", device), verb=f"detach {device}"))
+        if wait:
+            await context.until(gone, changes, what=f"{device} to go away", most_s=_GONE_S)
+
+
+def _argv(export: Export, source: Source) -> tuple[str, ...]:
+    node = {"node-name": _NODE, "read-only": export.read_only, "discard": "unmap", **source.options}
+    shown = {
+        "type": "fuse",
+        "id": "export",
+        "node-name": _NODE,
+        "mountpoint": str(export.file),
+        "writable": not export.read_only,
+        "allow-other": "off",
+    }
+    secret = {"qom-type": "secret", "id": SECRET, "file": str(export.secret_file)}
+    return (
+        "qemu-storage-daemon",
+        *(("--object", _json(secret)) if source.secret else ()),
+        *("--blockdev", _json(node), "--export", _json(shown), "--pidfile", str(export.pid_file)),
+    )
+
+
+def _failure(source: Source, text: str) -> ConnectorError:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    cause = lines[-1].removeprefix("qemu-storage-daemon: ") if lines else "qemu-storage-daemon ended without a word"
+    if source.secret:
+        cause = cause.replace(source.secret.reveal(), HIDDEN)
+    _, option, behind = cause.partition("}: ")
+    cause = behind if option else cause
+    message = f"cannot open {source.name}: {cause}"
+    lowered = cause.lower()
+    if any(words in lowered for words in _UNREACHABLE):
+        return UnreachableError(message, hint="look whether the storage system runs and its address is right")
+    if any(words in lowered for words in _REFUSED):
+        return AuthenticationError(message, hint="look whether the user and its secret are right")
+    return ConnectorError(message, hint="look whether the storage system has the volume under this name")
+
+
+async def _runs(context: Context, export: Export) -> bool:
+    return (await runtime_of(context).status(export.daemon)).running
+
+
+def _device(context: Context, export: Export) -> str:
+    return next((device for device, backing in loops(context) if backing == str(export.file)), "")
+
+
+def _is_mounted(context: Context, export: Export) -> bool:
+    return mounted_at(context.mounts.table(), str(export.file)) is not None
+
+
+def _log(context: Context, export: Export) -> Path:
+    """Of a detached daemon; systemd keeps those of its units itself."""
+    return context.directory / _DAEMONS / "logs" / f"{export.daemon}.log"
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,59 @@
+"""What the tests of GlusterFS on virtual hosts share: declarations, files, and what they wait for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quartermaster.testing.lab import VirtualHost
+from tests.cluster.sites import Standalone
+
+NODE = """apiVersion: coreos.com/v1
+kind: StorageNode
+metadata: {{name: {host}}}
+spec: {{type: glusterfs, nodeSelector: {{kubernetes.io/hostname: {host}}}, devices: [/dev/vdb]}}
+"""
+CLUSTER = """apiVersion: coreos.com/v1
+kind: StorageCluster
+metadata: {name: gluster}
+spec: {type: glusterfs, timings: {heartbeatSeconds: 1, unhealthyAfterSeconds: 4, moveDataAfterSeconds: 8}}
+"""
+CLAIM = """apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  accessModes: [ReadWriteMany]
+  storageClassName: default-glusterfs-default
+  resources: {requests: {storage: 200Mi}}
+"""
+SIZE = 200 << 20
+WRITE = "cd /mnt/data && for n in {files}; do head -c 4M /dev/urandom > file$n; done && sha256sum file* > sums && sync"
+READ = "cd /mnt/data && sha256sum --check --quiet sums"
+
+
+async def status_of(site: Standalone) -> dict[str, Any]:
+    items = (await site.show("storagestatus"))["items"]
+    found: dict[str, Any] = items[0] if items else {"spec": {}, "status": {}}
+    return found
+
+
+async def until_whole(site: Standalone, nodes: int) -> None:
+    """ONLINE, so many nodes ready, and nothing missing."""
+
+    async def whole() -> bool:
+        found = await status_of(site)
+        conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", ())}
+        ready = found["status"].get("readyCount") == nodes and found["status"].get("nodeCount") == nodes
+        return found["spec"].get("status") == "ONLINE" and bool(ready) and conditions.get("Degraded") == "False"
+
+    await site.until(f"{nodes} nodes are ONLINE and nothing is missing", whole)
+
+
+async def bricks_of(host: VirtualHost) -> list[str]:
+    shown = (await host.run(["gluster", "--mode=script", "volume", "info"])).text
+    lines = [line for line in shown.splitlines() if line.startswith("Brick") and ":/" in line]
+    return sorted(line.split()[1].partition(":")[0] for line in lines)
+
+
+async def pool_has(host: VirtualHost, members: int) -> bool:
+    shown = (await host.run(["gluster", "--mode=script", "pool", "list"])).text
+    return len(shown.strip().splitlines()) == members + 1

@@ -1,0 +1,71 @@
+"""Nodes and disks of a GlusterFS cluster come and go, on real daemons; the files stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from quartermaster.testing.lab import VirtualHost
+from tests.cluster.sites import Standalone
+
+from .gluster import CLAIM, CLUSTER, NODE, READ, WRITE, bricks_of, pool_has, until_whole
+
+pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(300)]
+DISK = 900 << 20
+
+
+async def with_files(site: Standalone) -> None:
+    """On three nodes, mounted on the second, which stays."""
+    await site.apply(CLUSTER)
+    for host in site.lab.hosts[:3]:
+        await site.apply(NODE.format(host=host.name))
+    await until_whole(site, 3)
+    await site.apply(CLAIM)
+    second = site.lab.hosts[1]
+    await site.qm("volume", "mount", "data", "/mnt/data", host=second)
+    await second.run(["sh", "-c", WRITE.format(files="1 2 3")])
+
+
+async def left_over(host: VirtualHost) -> list[str]:
+    found = await host.run(["find", "/var/lib/quartermaster/agents", "-maxdepth", "6", "-name", "pvc-*", "-type", "d"])
+    return found.text.split()
+
+
+async def test_a_fourth_node_comes_and_the_one_that_kept_the_volume_goes(site: Standalone) -> None:
+    first, second, third, fourth = site.lab.hosts
+    await with_files(site)
+    before = await site.capacity()
+    assert before // DISK == 3
+    await site.add(fourth)
+    await site.apply(NODE.format(host=fourth.name))
+    await until_whole(site, 4)
+    assert (await site.capacity()) // DISK == 4
+
+    await site.qm("node", "remove", first.name)
+    await until_whole(site, 3)
+    assert await site.capacity() == before
+    assert await bricks_of(second) == sorted(one.address for one in (second, third, fourth))
+    assert await pool_has(second, 3)
+    assert await left_over(first) == []
+    await second.run(["sh", "-c", READ])
+
+    await site.qm("volume", "unmount", "/mnt/data", host=second)
+    await site.qm("delete", "pvc", "data")
+
+    async def nothing_left() -> bool:
+        return await bricks_of(second) == [] and [await left_over(one) for one in (second, third, fourth)] == [[]] * 3
+
+    await site.until("no volume and no brick is left", nothing_left, timeout_s=150)
+
+
+async def test_a_disk_dies_and_a_blank_one_takes_its_place(site: Standalone) -> None:
+    _, second, third, _ = site.lab.hosts
+    await with_files(site)
+    await third.replace_disk(0)
+    await second.run(["sh", "-c", READ])
+    await second.run(["sh", "-c", WRITE.format(files="4")], timeout_s=60)
+    await until_whole(site, 3)
+    await second.run(["sh", "-c", READ])
+    sums = await third.run(
+        ["sh", "-c", "cd /var/lib/quartermaster/agents/glusterd/mounts/-/*/pvc-* && sha256sum -c sums"]
+    )
+    assert "FAILED" not in sums.text

@@ -1,0 +1,257 @@
+"""Bad input and danger: a typed error that names what is wrong, and the host as it was before."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quartermaster.connectors import (
+    AttachmentConflictError,
+    ConnectionDataError,
+    IdentityMismatchError,
+    NotAttachedError,
+    OsType,
+    RecordDamagedError,
+    UnsupportedDriverError,
+    VolumeBusyError,
+)
+from quartermaster.connectors.connector import Connector
+from quartermaster.connectors.leftovers import VARIABLE, at_work_for, mark, wait_for_leftovers
+from quartermaster.host.commands import Command, HostCommands
+from quartermaster.support.errors import CommandError, DeadlineError, HostError, MountBusyError, QuartermasterError
+from quartermaster.support.tasks import TaskGroup
+from tests.connectors.harness.running import connector_in
+from tests.connectors.harness.tools import COMMON
+from tests.connectors.harness.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path / "world").make()
+    made.install(**COMMON)
+    made.set_fact("files", {"192.0.2.1:/vol": ["volume-1", "volume-2"]})
+    made.path("disk.img").write_bytes(b"\0" * 4096)
+    return made
+
+
+def nfs(name: str = "volume-1", **others: Any) -> dict[str, Any]:
+    return {"driverVolumeType": "NFS", "data": {"export": "192.0.2.1:/vol", "name": name, "volumeId": name, **others}}
+
+
+def local(world: World, path: str = "disk.img", volume: str = "local-1") -> dict[str, Any]:
+    return {"driverVolumeType": "LOCAL", "data": {"devicePath": str(world.path(path)), "volumeId": volume}}
+
+
+async def test_an_unknown_driver_type_is_named_with_those_that_there_are(world: World) -> None:
+    with pytest.raises(UnsupportedDriverError, match=r'"NOPE": there is no driver of that type; there are .*NFS'):
+        await connector_in(world).connect({"driverVolumeType": "nope", "data": {}})
+
+
+async def test_windows_is_not_supported_and_says_so(world: World) -> None:
+    made = connector_in(world)
+    windows = Connector(made._machine, made._settings, os_type=OsType.WINDOWS)
+    with pytest.raises(UnsupportedDriverError, match="not supported on WIN"):
+        await windows.connect(nfs())
+
+
+async def test_a_client_that_a_driver_does_not_have_is_named_with_those_it_has(world: World) -> None:
+    with pytest.raises(UnsupportedDriverError, match="it has no userspace client; it has kernel"):
+        await connector_in(world, clients={"nfs": "userspace"}).connect(nfs())
+
+
+async def test_wrong_data_change_nothing(world: World) -> None:
+    before = world.snapshot()
+    with pytest.raises(ConnectionDataError, match=r"data\.export: is missing"):
+        await connector_in(world).connect({"driverVolumeType": "NFS", "data": {}})
+    assert world.snapshot() == before
+
+
+async def test_a_server_that_refuses_is_quoted(world: World) -> None:
+    world.set_fact("refused", ["192.0.2.1:/vol"])
+    before = world.snapshot()
+    with pytest.raises(CommandError, match="access denied by server"):
+        await connector_in(world).connect(nfs())
+    assert world.snapshot() == before
+
+
+async def test_a_volume_that_is_not_in_the_export_is_named_and_nothing_stays_mounted(world: World) -> None:
+    before = world.snapshot()
+    with pytest.raises(HostError, match="cannot find the volume volume-9: there is no such file"):
+        await connector_in(world).connect(nfs("volume-9"))
+    assert world.snapshot() == before
+
+
+async def test_the_same_volume_at_another_place_is_a_conflict(world: World) -> None:
+    connector = connector_in(world)
+    await connector.connect(nfs())
+    with pytest.raises(AttachmentConflictError, match="attached here as NFS"):
+        await connector.connect(nfs(options="ro"))
+
+
+async def test_a_mounted_device_is_not_taken_away(world: World) -> None:
+    connector = connector_in(world)
+    attachment = await connector.connect(local(world))
+    number = world.path("sys/class/block/loop0/dev").read_text()
+    line = f"77 1 {number} / /mnt/data rw - ext4 {attachment.device} rw\n"
+    mountinfo = world.path("proc/self/mountinfo")
+    mountinfo.write_text(mountinfo.read_text() + line)
+    before = world.snapshot()
+    with pytest.raises(VolumeBusyError, match=r"loop0 is in use: mounted on /mnt/data"):
+        await connector.disconnect(local(world))
+    assert world.snapshot() == before
+    assert await connector.device_path("local-1") == attachment.path
+
+
+async def test_a_device_under_another_device_is_not_taken_away(world: World) -> None:
+    connector = connector_in(world)
+    await connector.connect(local(world))
+    world.path("sys/class/block/loop0/holders/dm-3").mkdir(parents=True)
+    with pytest.raises(VolumeBusyError, match="dm-3 is built on it"):
+        await connector.disconnect(local(world))
+
+
+async def test_a_busy_mount_stays_attached_and_recover_leaves_it_alone(world: World) -> None:
+    connector = connector_in(world)
+    attachment = await connector.connect(nfs())
+    world.set_fact("busy", [str(Path(attachment.path).parent)])
+    before = world.snapshot()
+    with pytest.raises(MountBusyError):
+        await connector.disconnect(nfs())
+    assert await connector.recover() == ()
+    assert world.snapshot() == before
+    await connector.disconnect(nfs(), force=True)
+    assert len(world.mounts()) == 1
+
+
+async def test_a_device_that_is_another_volume_by_now_is_not_given_out(world: World) -> None:
+    world.add_device("vdb", serial="first")
+    connector = connector_in(world)
+    info = local(world, "dev/vdb")
+    await connector.connect(info)
+    world.path("sys/class/block/vdb/serial").write_text("second")
+    with pytest.raises(IdentityMismatchError, match="it is serial:second, and the volume is serial:first") as caught:
+        await connector.device_path("local-1")
+    assert (caught.value.expected, caught.value.found) == ("serial:first", "serial:second")
+    with pytest.raises(IdentityMismatchError):
+        await connector.connect(info)
+
+
+async def test_a_link_that_leads_elsewhere_is_noticed(world: World) -> None:
+    connector = connector_in(world)
+    attachment = await connector.connect(local(world))
+    os.unlink(attachment.path)
+    os.symlink("../../sdx", attachment.path)
+    with pytest.raises(NotAttachedError, match="any more"):
+        await connector.device_path("local-1")
+
+
+async def test_a_volume_that_nobody_connected_is_not_found(world: World) -> None:
+    with pytest.raises(NotAttachedError, match="cannot find the volume v: it is not attached to this host"):
+        await connector_in(world).device_path("v")
+
+
+async def test_a_record_cut_short_is_named_and_mended_by_a_disconnect(world: World) -> None:
+    connector = connector_in(world)
+    await connector.connect(nfs())
+    file = world.path("state/attachments/volume-1.json")
+    file.write_bytes(file.read_bytes()[:40])
+    with pytest.raises(RecordDamagedError, match=r"volume-1\.json"):
+        await connector.device_path("volume-1")
+    assert "volume-1.json" in (await connector.recover())[0].problem
+    assert "volume-1.json" in (await connector.list()).attachments[0].problem
+    await connector.disconnect(nfs())
+    assert not file.exists()
+    assert len(world.mounts()) == 1
+
+
+async def test_nothing_shared_is_taken_down_while_a_record_cannot_be_read(world: World) -> None:
+    connector = connector_in(world)
+    await connector.connect(nfs("volume-1"))
+    await connector.connect(nfs("volume-2"))
+    world.path("state/attachments/volume-1.json").write_bytes(b"{")
+    await connector.disconnect(nfs("volume-2"))
+    assert len(world.mounts()) == 2
+
+
+async def test_a_corrupted_mount_is_made_anew(world: World) -> None:
+    connector = connector_in(world)
+    attachment = await connector.connect(nfs("volume-1"))
+    target = str(Path(attachment.path).parent)
+    world.set_fact("health", {target: "Transport endpoint is not connected"})
+    world.forget()
+    await connector.connect(nfs("volume-2"))
+    assert [argv[0] for argv in world.commands()] == ["stat", "umount", "mount", "stat"]
+    assert len(world.mounts()) == 2
+
+
+async def test_after_a_boot_a_volume_is_attached_anew(world: World) -> None:
+    connector = connector_in(world)
+    await connector.connect(nfs())
+    file = world.path("state/attachments/volume-1.json")
+    file.write_text(file.read_text().replace(connector._machine.boot, "an-earlier-boot"))
+    world.drop_mount(world.mounts()[-1]["target"])
+    world.forget()
+    await connector.connect(nfs())
+    assert "mount" in [argv[0] for argv in world.commands()]
+    await connector.disconnect(nfs())
+    assert len(world.mounts()) == 1
+
+
+async def test_what_others_have_mounted_is_listed_as_not_ours(world: World) -> None:
+    connector = connector_in(world)
+    await connector.connect(nfs())
+    world.add_mount("192.0.2.5:/home", "/home", "nfs4")
+    found = await connector.list()
+    assert [one.volume_id for one in found.attachments if one.present] == ["volume-1"]
+    assert [(one.kind, one.name, one.path) for one in found.foreign] == [("mount", "192.0.2.5:/home", "/home")]
+
+
+async def test_a_volume_that_hangs_does_not_hold_up_another(world: World) -> None:
+    world.install(mount="tests.connectors.harness.tools:hanging_mount")
+    connector = connector_in(world, timeout_s=5)
+    async with TaskGroup() as group:
+        slow = group.start(failure_of(connector.connect(nfs(export="192.0.2.9:/dead"), timeout_s=2)))
+        quick = await connector.connect(local(world))
+        assert not slow.done()
+        assert quick.device.endswith("loop0")
+    assert isinstance(slow.result(), DeadlineError)
+
+
+async def failure_of(work: Any) -> BaseException | None:
+    try:
+        await work
+    except QuartermasterError as error:
+        return error
+    return None
+
+
+async def test_a_program_that_outlives_its_starter_is_waited_for_and_its_daemon_is_not() -> None:
+    script = "sleep 30 </dev/null >/dev/null 2>&1 & sleep 0.5"
+    argv = ("sh", "-c", script)
+    command = Command(argv, verb="try", environment={VARIABLE: mark(["volume 1", "session 7"], argv)})
+    async with TaskGroup() as group:
+        group.start(HostCommands().run(command))
+        while not at_work_for("session 7"):
+            await wait_a_moment()
+        assert len(at_work_for("volume 1")) == 1
+        await wait_for_leftovers("volume 1", timeout_s=10, what="it")
+        assert at_work_for("session 7") == []
+        assert at_work_for("another") == []
+    end_sleepers()
+
+
+async def wait_a_moment() -> None:
+    import asyncio
+
+    await asyncio.sleep(0.01)
+
+
+def end_sleepers() -> None:
+    import signal
+
+    from quartermaster.host import procfs
+
+    for process in procfs.processes():
+        if procfs.environment_value(process.pid, VARIABLE) and procfs.arguments(process.pid) == ("sleep", "30"):
+            os.kill(process.pid, signal.SIGKILL)

@@ -1,0 +1,210 @@
+"""What holds for every driver: the exact commands, faults and crashes at every step, repetition, silence on secrets."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quartermaster.connectors import ConnectionInfo
+from quartermaster.connectors.names import file_name
+from quartermaster.support import log
+from quartermaster.support.errors import QuartermasterError
+from tests.connectors.cases import CASES
+from tests.connectors.harness.case import CANARY, Case
+from tests.connectors.harness.running import connector_in, in_process, killed_in
+from tests.connectors.harness.world import FAIL_AFTER, FAIL_BEFORE, KILL, KILL_AFTER, World
+
+MOST_STEPS = 60
+
+# How long after the death of the connector the program that it had started goes on.
+late = pytest.mark.parametrize("late_s", [0.4, pytest.param(2.0, marks=pytest.mark.deep)])
+every_driver = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+def shown(world: World) -> list[list[str]]:
+    """The commands, with the volume's id cut out too where it is a hash."""
+    found = world.commands()
+    files = [path.stem for path in world.path("state/attachments").glob("*.json")]
+    names = [file_name(name) for name in world.fact("volumes", [])] + files
+    for name in names:
+        found = [[part.replace(f"/secrets/{name}", "/secrets/VOLUME") for part in argv] for argv in found]
+    return found
+
+
+@every_driver
+def test_the_commands_are_exactly_these(case: Case, tmp_path: Path) -> None:
+    world = case.world(tmp_path)
+    with case.stub(world):
+        before = world.snapshot()
+        info = case.info(world)
+        connector = connector_in(world, **case.options)
+        attachment = run(connector.connect(info))
+        assert case.ordered(shown(world)) == case.ordered(case.connect)
+        assert attachment.path.replace(str(world.directory), "{world}") == case.path
+        assert run(connector.device_path(attachment.volume_id)) == attachment.path
+        world.forget()
+        assert run(connector.disconnect(info)) == attachment.path
+        assert case.ordered([argv for argv in shown(world) if argv[0] != "stat"]) == case.ordered(case.disconnect)
+        assert case.kept(world.snapshot()) == case.kept(before)
+
+
+@every_driver
+def test_each_call_twice_is_as_once(case: Case, tmp_path: Path) -> None:
+    world = case.world(tmp_path)
+    with case.stub(world):
+        info = case.info(world)
+        before = world.snapshot()
+        first = run(connector_in(world, **case.options).connect(info))
+        attached = world.snapshot()
+        assert run(connector_in(world, **case.options).connect(info)) == first
+        assert world.snapshot() == attached
+        run(connector_in(world, **case.options).disconnect(info))
+        assert run(connector_in(world, **case.options).disconnect(info)) == ""
+        assert run(connector_in(world, **case.options).recover()) == ()
+        assert case.kept(world.snapshot()) == case.kept(before)
+
+
+@pytest.mark.slow
+@every_driver
+@pytest.mark.parametrize("how", [FAIL_BEFORE, FAIL_AFTER])
+def test_a_connect_that_fails_anywhere_leaves_the_host_as_it_was(case: Case, how: str, tmp_path: Path) -> None:
+    def try_one(world: World, number: int) -> bool:
+        info = case.info(world)
+        before = world.snapshot()
+        world.plan(number, how)
+        try:
+            run(connector_in(world, **case.options).connect(info))
+        except QuartermasterError:
+            failed = True
+        else:
+            failed = False
+        reached = world.count() > number
+        world.unplan()
+        if not failed:  # the step could be done without, or there is no such step
+            run(connector_in(world, **case.options).disconnect(info))
+        assert case.kept(world.snapshot()) == case.kept(before), f"step {number} {how}"
+        return reached
+
+    at_every_step(case, tmp_path, try_one)
+
+
+@pytest.mark.slow
+@every_driver
+@pytest.mark.parametrize("how", [FAIL_BEFORE, FAIL_AFTER])
+def test_a_disconnect_that_fails_anywhere_is_finished_by_the_next(case: Case, how: str, tmp_path: Path) -> None:
+    def try_one(world: World, number: int) -> bool:
+        info = case.info(world)
+        before = world.snapshot()
+        run(connector_in(world, **case.options).connect(info))
+        world.plan(number, how)
+        with suppress(QuartermasterError):
+            run(connector_in(world, **case.options).disconnect(info))
+        reached = world.count() > number
+        world.unplan()
+        run(connector_in(world, **case.options).disconnect(info))
+        assert case.kept(world.snapshot()) == case.kept(before), f"step {number} {how}"
+        return reached
+
+    at_every_step(case, tmp_path, try_one)
+
+
+@pytest.mark.slow
+@every_driver
+@late
+@pytest.mark.parametrize("how", [KILL, KILL_AFTER])
+def test_what_a_killed_connect_leaves_is_taken_away(case: Case, how: str, late_s: float, tmp_path: Path) -> None:
+    def try_one(world: World, number: int) -> bool:
+        info = case.info(world)
+        before = world.snapshot()
+        world.plan(number, how, late_s=late_s)
+        killed = killed_in(world, lambda: connector_in(world, **case.options).connect(info))
+        world.unplan()
+        failures = [one for one in run(connector_in(world, **case.options).recover()) if one.problem]
+        assert failures == []
+        if run(connector_in(world, **case.options).list(foreign=False)).attachments:
+            # It was killed after the last word was written: the volume is attached.
+            run(connector_in(world, **case.options).disconnect(info))
+        assert case.kept(world.snapshot()) == case.kept(before), f"killed in step {number}"
+        return killed
+
+    at_every_step(case, tmp_path, try_one)
+
+
+@pytest.mark.slow
+@every_driver
+@late
+@pytest.mark.parametrize("how", [KILL, KILL_AFTER])
+def test_a_killed_disconnect_is_finished(case: Case, how: str, late_s: float, tmp_path: Path) -> None:
+    def try_one(world: World, number: int) -> bool:
+        info = case.info(world)
+        before = world.snapshot()
+        run(connector_in(world, **case.options).connect(info))
+        world.plan(number, how, late_s=late_s)
+        killed = killed_in(world, lambda: connector_in(world, **case.options).disconnect(info))
+        world.unplan()
+        assert [one for one in run(connector_in(world, **case.options).recover()) if one.problem] == []
+        # Killed before the first word was written, it is still attached.
+        run(connector_in(world, **case.options).disconnect(info))
+        assert case.kept(world.snapshot()) == case.kept(before), f"killed in step {number}"
+        return killed
+
+    at_every_step(case, tmp_path, try_one)
+
+
+@every_driver
+def test_ten_processes_that_connect_one_volume_attach_it_once(case: Case, tmp_path: Path) -> None:
+    world = case.world(tmp_path)
+    with case.stub(world):
+        info = case.info(world)
+        waiting = [in_process(world, lambda: connector_in(world, **case.options).connect(info)) for _ in range(10)]
+        answers = [wait() for wait in waiting]
+        assert [code for code, _ in answers] == [0] * 10
+        assert all(answer == answers[0][1] for _, answer in answers)
+        expected = case.ordered([argv for argv in case.connect if argv[0] not in case.looks])
+        assert case.ordered([argv for argv in shown(world) if argv in expected]) == expected
+
+
+@every_driver
+def test_no_secret_is_in_an_argument_a_record_a_log_or_an_error(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = case.world(tmp_path)
+    log.configure(verbosity=2)
+    try:
+        with case.stub(world):
+            info = case.info(world)
+            said = [repr(ConnectionInfo.from_map(info))]
+            for number in range(MOST_STEPS):
+                world.plan(number, FAIL_AFTER)
+                try:
+                    said.append(repr(run(connector_in(world, **case.options).connect(info))))
+                except QuartermasterError as error:
+                    said += [str(error), repr(error.__dict__), repr(error.__cause__), *getattr(error, "__notes__", [])]
+                said += [path.read_text() for path in world.path("state/attachments").iterdir()]
+                if world.count() <= number:
+                    break
+    finally:
+        log.configure()
+    said += [part for argv in world.commands() for part in argv]
+    said += [*capsys.readouterr()]
+    assert not [text for text in said if CANARY in text]
+
+
+def at_every_step(case: Case, directory: Path, try_one: Callable[[World, int], bool]) -> None:
+    """In a fresh world for each step, until there is no such step."""
+    for number in range(MOST_STEPS):
+        own = directory / str(number)
+        own.mkdir()
+        world = case.world(own)
+        with case.stub(world):
+            if not try_one(world, number):
+                assert number > 0, "there was no step at all"
+                return
+    raise AssertionError(f"there are more than {MOST_STEPS} steps")

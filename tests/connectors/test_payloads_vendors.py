@@ -1,0 +1,88 @@
+"""What Cinder's drivers send, in os-brick's keys, connects as it is."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connectors import cases_nvmeof, cases_vendors, stubs_vendors
+from tests.connectors.harness.case import CANARY
+from tests.connectors.harness.running import connector_in
+from tests.connectors.harness.tools import COMMON
+from tests.connectors.harness.world import World
+
+PAYLOADS = Path(__file__).parent / "payloads"
+TOOLS = cases_vendors.TOOLS
+VOLUME = "60087173-e899-470a-9e3a-ba4cffa3e3e3"
+FILE = "volume-4f711859-4928-4cb7-801a-a50c37ceaccc"
+
+# Payload → what the host has. Devices of the real host (/dev/drbd7) are the world's.
+HOSTS: dict[str, Callable[[World], Any]] = {
+    "aoe": cases_vendors.targets("e16.241"),
+    "drbd": cases_vendors.drbd(),
+    "scality": lambda world: world.set_fact("files", {"/etc/sfused.conf": [f"cinder/volumes/{FILE}"]}),
+    "vzstorage": lambda world: world.set_fact("files", {"pstorage://cluster123": [FILE]}),
+    "huaweisdshypervisor": lambda _world: None,
+    "hgst": lambda _world: None,
+    "scaleio": lambda world: world.path(f"dev/disk/by-id/emc-vol-2db9f0ab1d2c3e4f-{VOLUME}").symlink_to(
+        world.add_device("scinia")
+    ),
+    "scaleio-with-gateway": lambda _world: None,
+    "disco": lambda _world: None,
+    "nvmeof-1": cases_nvmeof.subsystem(cases_nvmeof.ONE),
+    "nvmeof-2": cases_nvmeof.subsystem(cases_nvmeof.ONE, cases_nvmeof.TWO),
+}
+STUBS: dict[str, Callable[[World], AbstractContextManager[int]]] = {
+    "scaleio-with-gateway": stubs_vendors.gateway,
+    "disco": stubs_vendors.disco,
+}
+ALL_TOOLS = {
+    **COMMON,
+    **cases_vendors.AOE,
+    **cases_vendors.DRBD,
+    **cases_vendors.VZ,
+    **cases_vendors.SDC,
+    **cases_nvmeof.TOOLS,
+    "sds_cli": f"{TOOLS}:sds_cli",
+    "vgc-cluster": f"{TOOLS}:vgc_cluster",
+}
+
+
+def payload(name: str, world: World) -> dict[str, Any]:
+    """As it was sent, but for what the test cannot have: the host's /dev, and the port of a server."""
+    text = (PAYLOADS / f"{name}.json").read_text().replace('"device": "/dev/', f'"device": "{world.path("dev")}/')
+    info: dict[str, Any] = json.loads(text)["connection_info"]
+    if name == "disco":
+        info["data"]["conf"]["server_port"] = world.fact("tcp_port")
+    if name == "scaleio-with-gateway":
+        world.path("etc/connector.conf").write_text(f"[powerflex]\nsan_password = {CANARY}\n")
+        info["data"] |= {
+            "serverPort": str(world.fact("http_port")),
+            "config_file": str(world.path("etc/connector.conf")),
+        }
+    return info
+
+
+@pytest.mark.parametrize("name", sorted(HOSTS))
+def test_a_payload_of_cinder_connects_as_it_is(name: str, tmp_path: Path) -> None:
+    world = World(tmp_path / "world").make()
+    world.install(**ALL_TOOLS)
+    HOSTS[name](world)
+    with STUBS.get(name, lambda _world: nullcontext(0))(world):
+        info = payload(name, world)
+        before = world.snapshot()
+        connector = connector_in(world)
+        attachment = asyncio.run(connector.connect(info))
+        assert attachment.path.startswith(str(world.directory))
+        assert asyncio.run(connector.device_path(attachment.volume_id)) == attachment.path
+        assert asyncio.run(connector.disconnect(info)) == attachment.path
+        assert world.snapshot() == before
+
+
+@pytest.mark.parametrize("name", sorted(HOSTS))
+def test_a_payload_says_where_it_is_from(name: str) -> None:
+    assert "inder" in json.loads((PAYLOADS / f"{name}.json").read_text())["source"]

@@ -1,0 +1,38 @@
+"""On this machine's own kernel: a file becomes a device, is written, goes, comes again and is read."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from quartermaster.connectors import NotAttachedError
+from quartermaster.connectors.blocking import open_connector
+
+SIZE = 4 << 20
+
+
+def test_what_was_written_is_read_back_after_detaching_and_attaching_again(tmp_path: Path) -> None:
+    image = tmp_path / "disk.img"
+    image.write_bytes(b"\0" * SIZE)
+    info = {"driverVolumeType": "LOCAL", "data": {"devicePath": str(image), "volumeId": f"test {tmp_path.name}"}}
+    with open_connector(directory=tmp_path / "state") as connector:
+        attachment = connector.connect(info)
+        assert attachment.path.startswith("/dev/disk/by-id/quartermaster-test")
+        assert os.path.realpath(attachment.path) == attachment.device
+        with open(attachment.path, "r+b") as device:
+            device.write(b"kept" * 1024)
+            device.flush()
+            os.fsync(device.fileno())
+        os.truncate(image, 2 * SIZE)
+        assert connector.extend(info) == 2 * SIZE
+        assert connector.disconnect(info) == attachment.path
+        assert not os.path.lexists(attachment.path)
+        with pytest.raises(NotAttachedError):
+            connector.device_path(attachment.volume_id)
+        again = connector.connect(info)
+        try:
+            with open(again.path, "rb") as device:
+                assert device.read(4096) == b"kept" * 1024
+        finally:
+            connector.disconnect(info)
+    assert not [file for file in Path("/sys/block").glob("loop*/loop/backing_file") if str(image) in file.read_text()]
