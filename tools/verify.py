@@ -48,7 +48,7 @@ BENCHMARKS = Step("benchmarks", module("bench", "--bench", "all", "--quick"), li
 
 
 def pytest_step(name: str, markers: str, *, live: bool = False) -> Step:
-    return Step(name, module("pytest", "-q", "-n", WORKERS, "-m", markers), live=live)
+    return Step(name, module("pytest", "-q", "-n", WORKERS, "--dist", "worksteal", "-m", markers), live=live)
 
 
 def say(message: str) -> None:

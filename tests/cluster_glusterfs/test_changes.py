@@ -9,7 +9,7 @@ from tests.cluster.sites import Standalone
 
 from .gluster import CLAIM, CLUSTER, NODE, READ, WRITE, bricks_of, pool_has, until_whole
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(300)]
 DISK = 900 << 20
 
 

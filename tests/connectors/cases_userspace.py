@@ -73,8 +73,7 @@ def opening(directory: str, options: dict[str, Any], *, secret: bool = False, ro
             *["--pidfile", f"{directory}/pid"],
         ],
         [
-            *["losetup", "--find", "--show", "--nooverlap", *(["--read-only"] if ro else []), "--direct-io=on"],
-            f"{directory}/volume",
+            *["losetup", "--find", "--show", "--nooverlap", *(["--read-only"] if ro else []), f"{directory}/volume"],
         ],
     ]
 

@@ -56,7 +56,9 @@ def iscsi_target(image: Path, *, chap: bool = False) -> Iterator[IscsiTarget]:
 @contextmanager
 def running(argv: list[str]) -> Iterator[int]:
     """Killed in the end: tgtd with a target does not listen to a milder signal."""
-    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as child:
         try:
             yield child.pid
         finally:

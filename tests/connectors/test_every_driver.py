@@ -22,6 +22,14 @@ MOST_STEPS = 60
 # How long after the death of the connector the program that it had started goes on.
 late = pytest.mark.parametrize("late_s", [0.4, pytest.param(2.0, marks=pytest.mark.deep)])
 every_driver = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+# At every step a new process: minutes for all drivers, which is `make test-deep`. These have one of each kind of step.
+FEW = ("local file", "smbfs", "nvmeof", "nbd userspace")
+a_few_drivers = pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.name in FEW else pytest.mark.deep) for case in CASES],
+    ids=lambda case: case.name.replace(" ", "-"),
+)
+pytestmark = pytest.mark.slow  # every command is a process
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -71,8 +79,7 @@ def test_each_call_twice_is_as_once(case: Case, tmp_path: Path) -> None:
         assert case.kept(world.snapshot()) == case.kept(before)
 
 
-@pytest.mark.slow
-@every_driver
+@a_few_drivers
 @pytest.mark.parametrize("how", [FAIL_BEFORE, FAIL_AFTER])
 def test_a_connect_that_fails_anywhere_leaves_the_host_as_it_was(case: Case, how: str, tmp_path: Path) -> None:
     def try_one(world: World, number: int) -> bool:
@@ -95,8 +102,7 @@ def test_a_connect_that_fails_anywhere_leaves_the_host_as_it_was(case: Case, how
     at_every_step(case, tmp_path, try_one)
 
 
-@pytest.mark.slow
-@every_driver
+@a_few_drivers
 @pytest.mark.parametrize("how", [FAIL_BEFORE, FAIL_AFTER])
 def test_a_disconnect_that_fails_anywhere_is_finished_by_the_next(case: Case, how: str, tmp_path: Path) -> None:
     def try_one(world: World, number: int) -> bool:
@@ -115,8 +121,7 @@ def test_a_disconnect_that_fails_anywhere_is_finished_by_the_next(case: Case, ho
     at_every_step(case, tmp_path, try_one)
 
 
-@pytest.mark.slow
-@every_driver
+@a_few_drivers
 @late
 @pytest.mark.parametrize("how", [KILL, KILL_AFTER])
 def test_what_a_killed_connect_leaves_is_taken_away(case: Case, how: str, late_s: float, tmp_path: Path) -> None:
@@ -137,8 +142,7 @@ def test_what_a_killed_connect_leaves_is_taken_away(case: Case, how: str, late_s
     at_every_step(case, tmp_path, try_one)
 
 
-@pytest.mark.slow
-@every_driver
+@a_few_drivers
 @late
 @pytest.mark.parametrize("how", [KILL, KILL_AFTER])
 def test_a_killed_disconnect_is_finished(case: Case, how: str, late_s: float, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -82,13 +83,14 @@ def nbd(port: int, **data: Any) -> dict[str, Any]:
 
 def iscsi(target: IscsiTarget, **data: Any) -> dict[str, Any]:
     own = {"targetPortal": target.portal, "targetIqn": target.iqn, "targetLun": str(target.lun)}
-    return {"driverVolumeType": "ISCSI", "data": {**own, "volumeId": f"iscsi-{target.portal}", **data}}
+    return {"driverVolumeType": "ISCSI", "data": {**own, "volumeId": "iscsi-1", **data}}
 
 
 def write_detach_and_read_again(connector: BlockingConnector, info: dict[str, Any], directory: Path) -> None:
     attachment = connector.connect(info)
     assert connector.connect(info) == attachment
     run("mkfs.ext4", "-q", attachment.path)
+    run("e2fsck", "-fn", attachment.path)
     run("mount", attachment.path, directory)
     (directory / "kept").write_text("what was written")
     with pytest.raises(VolumeBusyError, match="mounted on"):
@@ -152,7 +154,7 @@ def test_a_server_that_is_not_there_is_an_error_that_says_so(connector: Blocking
 
 
 def test_an_export_or_lun_that_is_not_there_is_an_error_that_says_so(connector: BlockingConnector, image: Path) -> None:
-    with nbd_server(image) as port, pytest.raises(ConnectorError, match="not available"):
+    with nbd_server(image) as port, pytest.raises(ConnectorError, match="not present"):
         connector.connect(nbd(port, export="another"))
     with iscsi_target(image) as target, pytest.raises(ConnectorError, match="cannot open LUN 7"):
         connector.connect(iscsi(target, targetLun=7))
@@ -162,8 +164,7 @@ def test_a_volume_to_read_cannot_be_written(connector: BlockingConnector, image:
     with nbd_server(image) as port:
         info = nbd(port, accessMode="ro")
         attachment = connector.connect(info)
-        with pytest.raises(PermissionError), open(attachment.path, "r+b"):
-            pass
+        assert run("blockdev", "--getro", attachment.path).strip() == "1"
         connector.disconnect(info)
 
 
@@ -203,8 +204,6 @@ def test_after_the_daemon_was_killed_the_volume_is_connected_anew(
 def test_a_server_that_hangs_holds_up_the_attach_only_until_its_deadline(
     connector: BlockingConnector, image: Path, tmp_path: Path
 ) -> None:
-    import socket
-
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

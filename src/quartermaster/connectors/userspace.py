@@ -39,9 +39,12 @@ SECRET = "secret"  # noqa: S105 - what the object with the secret is called in t
 _NODE = "volume"
 _DAEMONS = "daemons"
 _GONE_S = 10.0
-_REFUSED = ("authentication", "failed to log in", "login failed", "not permitted", "permission denied")
+# What a device has in memory is written back before its daemon is stopped. One that hangs in a login hears no signal.
+_STOP_S = 3.0
+_REFUSED = ("authentication", "not permitted", "permission denied")
 _UNREACHABLE = (
-    *("connection refused", "no route to host", "network is unreachable", "timed out", "failed to connect to"),
+    *("connection refused", "no route to host", "network is unreachable", "timed out", "failed to connect to socket"),
+    "can not reconnect",  # libiscsi, of a portal that refuses the connection
     *("could not resolve", "name or service not known", "failed to resolve"),
 )
 
@@ -97,7 +100,9 @@ async def attach_export(context: Context, export: Export, sources: Sequence[Sour
     async with context.joining(export.thing, present=present) as joined:
         if not joined.present:
             await _open_first(context, export, sources)
-            await attach_loop(context, str(export.file), read_only=export.read_only, direct=True)
+            # Through the page cache: with direct I/O on the daemon's file, mkfs on an iSCSI LUN wrote a file system
+            # that fsck and mount refuse (qemu 7.2, tgt 1.0.85).
+            await attach_loop(context, str(export.file), read_only=export.read_only)
     device = _device(context, export)
     if not device:
         raise ConnectorError(f"cannot use {export.file}: its block device went away again")
@@ -164,7 +169,7 @@ async def _open(context: Context, export: Export, source: Source, *, most_s: flo
         if source.secret:
             context.files.write(export.secret_file, source.secret.reveal().encode())
         async with context.watch(export.directory) as changes:
-            await daemons.ensure(Daemon(export.daemon, _argv(export, source), stop_timeout_s=_GONE_S))
+            await daemons.ensure(Daemon(export.daemon, _argv(export, source), stop_timeout_s=_STOP_S))
             await context.until(
                 ready,
                 changes,
@@ -239,10 +244,10 @@ def _failure(source: Source, text: str) -> ConnectorError:
     cause = behind if option else cause
     message = f"cannot open {source.name}: {cause}"
     lowered = cause.lower()
-    if any(words in lowered for words in _UNREACHABLE):
-        return UnreachableError(message, hint="look whether the storage system runs and its address is right")
     if any(words in lowered for words in _REFUSED):
         return AuthenticationError(message, hint="look whether the user and its secret are right")
+    if any(words in lowered for words in _UNREACHABLE):
+        return UnreachableError(message, hint="look whether the storage system runs and its address is right")
     return ConnectorError(message, hint="look whether the storage system has the volume under this name")
 
 
