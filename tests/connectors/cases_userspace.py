@@ -91,16 +91,16 @@ def case(
         ("losetup", "--detach", "{world}/dev/loop0"),
     ),
 ) -> Case:
-    type = info["driverVolumeType"]
+    driver = info["driverVolumeType"]
     return Case(
         name,
         lambda _world: info,
-        connect=opening(directory_of(type, place), options, secret=secret, ro=ro),
+        connect=opening(directory_of(driver, place), options, secret=secret, ro=ro),
         disconnect=disconnect,
         path=f"{{world}}/dev/disk/by-id/quartermaster-{info['data']['volumeId']}",
         tools=TOOLS,
         prepare=prepare,
-        options={"clients": {type: "userspace"}, "initiator": "iqn.2026-01.test:host"},
+        options={"clients": {driver: "userspace"}, "initiator": "iqn.2026-01.test:host"},
         stub=daemons_in,
     )
 

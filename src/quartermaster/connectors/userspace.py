@@ -1,8 +1,8 @@
 """Block devices without the kernel's help: a program opens the volume and shows it as a file, and a loop device makes
 the file a block device again.
 
-A kernel may have no SCSI, RBD or NBD at all. qemu-storage-daemon speaks these protocols itself, and all that it needs of
-the kernel is FUSE. It has to live as long as the device does, and so longer than whoever asks for it: it is a daemon of
+A kernel may have no SCSI or NBD at all. qemu-storage-daemon speaks these protocols itself, and all that it needs of the
+kernel is FUSE. It has to live as long as the device does, and so longer than whoever asks for it: it is a daemon of
 this host (see `quartermaster.host.daemons`), known again by its process and the time at which that was started.
 
 Two volume ids that mean one place share one daemon and one device: two would each have a cache of their own.
@@ -121,13 +121,6 @@ async def detach_export(context: Context, export: Export, *, force: bool) -> Non
         # Whoever made it: it lies in the library's own directory.
         if leaving.last:
             await _take_away(context, export, force=force)
-
-
-async def grow_export(context: Context, export: Export) -> None:
-    """For sources whose present size the daemon asks for whenever it is looked at."""
-    device = _device(context, export)
-    if device:
-        await context.commands.run(Command(("losetup", "--set-capacity", device), verb=f"grow {device}"))
 
 
 def runtime_of(context: Context) -> DaemonRuntime:
