@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,18 +15,21 @@ from tests.host.namespaces import Namespace, private_namespace
 @pytest.fixture(autouse=True)
 def _nothing_left(tmp_path: Path) -> Iterator[None]:
     """Compared by the test's own directory and children: other programs on the machine may come and go."""
+    before = processes_of(tmp_path)  # of tests elsewhere that share this process
     yield
     deadline = time.monotonic() + 3
-    while (left := leftovers(tmp_path)) and time.monotonic() < deadline:
+    while (left := leftovers(tmp_path, before)) and time.monotonic() < deadline:
         time.sleep(0.02)
     for pid in processes_of(tmp_path):
-        end(pid)
+        if pid not in before:
+            end(pid)
     assert left == []
 
 
-def leftovers(directory: Path) -> list[str]:
+def leftovers(directory: Path, before: Container[int]) -> list[str]:
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {directory}" in line]
-    processes = [f"process {pid}: {arguments or 'zombie'}" for pid, arguments in processes_of(directory).items()]
+    found = {pid: arguments for pid, arguments in processes_of(directory).items() if pid not in before}
+    processes = [f"process {pid}: {arguments or 'zombie'}" for pid, arguments in found.items()]
     return mounts + loops_of(directory) + processes
 
 
