@@ -48,7 +48,8 @@ BENCHMARKS = Step("benchmarks", module("bench", "--bench", "all", "--quick"), li
 
 
 def pytest_step(name: str, markers: str, *, live: bool = False) -> Step:
-    return Step(name, module("pytest", "-q", "-n", WORKERS, "--dist", "worksteal", "-m", markers), live=live)
+    shared = ("-n", WORKERS, "--dist", "worksteal")
+    return Step(name, module("pytest", "-q", *shared, "--durations", "12", "-m", markers), live=live)
 
 
 def say(message: str) -> None:

@@ -23,7 +23,7 @@ MOST_STEPS = 60
 late = pytest.mark.parametrize("late_s", [0.4, pytest.param(2.0, marks=pytest.mark.deep)])
 every_driver = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 # At every step a new process: minutes for all drivers, which is `make test-deep`. These have one of each kind of step.
-FEW = ("local file", "smbfs", "nvmeof", "nbd userspace")
+FEW = ("smbfs", "nbd userspace")
 a_few_drivers = pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=() if case.name in FEW else pytest.mark.deep) for case in CASES],

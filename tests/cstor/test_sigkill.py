@@ -23,7 +23,7 @@ from .world import prepare, running, site
 pytestmark = pytest.mark.slow
 
 PATIENCE_S = 60.0
-SHARES = (0.3, 0.7)
+SHARES = (0.5,)
 ROOT = Path(__file__).resolve().parents[2]
 
 
