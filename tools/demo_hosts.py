@@ -33,6 +33,7 @@ async def three_hosts(tour: Tour, lab: Lab) -> None:
     async with tour.timed("six disks ONLINE"):
         tour.say("Each host declares its disks. Only blank ones are ever touched.")
         await tour.on(first, "apply", "-f", FILES / "cluster.yaml")
+        await tour.until("three nodes are ready", ready_nodes(tour, first, 3))  # ONLINE it is with the first
         await tour.on(first, "status", "--wait")
     async with tour.timed("a volume where it is first used, written to"):
         await use_a_volume(tour, first, second, third)
@@ -125,7 +126,7 @@ def etcd_on(tour: Tour, first: VirtualHost, *others: VirtualHost) -> Holds:
 
 def ready_nodes(tour: Tour, first: VirtualHost, count: int) -> Holds:
     async def holds() -> bool:
-        shown = await tour.read(first, "get", "storagestatus", "local-default", "-o", "jsonpath={.status.readyCount}")
+        shown = await tour.read(first, "get", "storagestatus", "-o", "jsonpath={.items[*].status.readyCount}")
         return shown == str(count)
 
     return holds

@@ -59,6 +59,7 @@ async def failing(*arguments: str) -> tuple[int, str]:
     return process.returncode, said.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_serve_says_where_it_is_answers_and_ends_when_told_to(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret-token")
@@ -91,6 +92,7 @@ async def test_the_controller_calls_the_service_and_ends_when_told_to(tmp_path: 
     assert "externalProvisioner" in found.status.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

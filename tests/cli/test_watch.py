@@ -47,6 +47,7 @@ def test_programs_read_one_json_document_per_line(qm: Program, running: Start) -
     assert interrupt(process).code == 130
 
 
+@pytest.mark.slow
 def test_get_can_go_on_watching(qm: Program, running: Start) -> None:
     qm("apply", "-f", "-", stdin=node("a"))
     process = running("get", "sn", "-w", "--no-headers")

@@ -207,6 +207,7 @@ async def test_what_others_have_mounted_is_listed_as_not_ours(world: World) -> N
     assert [(one.kind, one.name, one.path) for one in found.foreign] == [("mount", "192.0.2.5:/home", "/home")]
 
 
+@pytest.mark.slow
 async def test_a_volume_that_hangs_does_not_hold_up_another(world: World) -> None:
     world.install(mount="tests.connectors.harness.tools:hanging_mount")
     connector = connector_in(world, timeout_s=5)

@@ -22,7 +22,10 @@ from quartermaster.connectors import (
     VolumeBusyError,
 )
 from quartermaster.connectors.blocking import BlockingConnector, open_connector
+from quartermaster.testing.lab.disks import loops_under
 from tests.connectors.servers import PASSWORD, USER, IscsiTarget, free_port, iscsi_target, nbd_server, wait_for
+
+pytestmark = pytest.mark.slow  # needs root and programs that packages bring
 
 SIZE = 64 << 20
 CLIENTS = {"ISCSI": "userspace", "NBD": "userspace"}
@@ -55,9 +58,8 @@ def mount_point(tmp_path: Path) -> Iterator[Path]:
 def left_of(directory: Path) -> list[str]:
     """Whatever of the attachments is still on this host, or in their directory of state."""
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {directory}/state" in line]
-    loops = [str(f) for f in Path("/sys/block").glob("loop*/loop/backing_file") if str(directory) in f.read_text()]
     files = [str(file) for file in (directory / "state").rglob("*") if file.is_file() and file.parent.name != "locks"]
-    return [*mounts, *loops, *files, *map(str, daemons_of(directory))]
+    return [*mounts, *loops_under(directory), *files, *map(str, daemons_of(directory))]
 
 
 def daemons_of(directory: Path) -> list[int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ async def perform(host: Host, action: str, volume: tuple[str, str, str], life: L
         host.learn()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(step, min_size=4, max_size=25))
 def test_mounts_and_devices_always_match_the_volumes_that_use_them(steps: list[Any]) -> None:

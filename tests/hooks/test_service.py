@@ -218,6 +218,7 @@ async def test_a_body_that_does_not_arrive_is_given_up() -> None:
     assert (answer.status, answer.json()["reason"]) == (408, "Timeout")
 
 
+@pytest.mark.slow
 async def test_callers_take_no_more_memory_than_was_granted() -> None:
     options = ServiceOptions(port=0, max_request_bytes=1_000_000, body_timeout_s=1.0)
     async with service(options) as url:

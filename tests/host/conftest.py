@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quartermaster.testing.lab.disks import loops_under
 from tests.host.namespaces import Namespace, private_namespace
 
 
@@ -30,12 +31,7 @@ def leftovers(directory: Path, before: Container[int]) -> list[str]:
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {directory}" in line]
     found = {pid: arguments for pid, arguments in processes_of(directory).items() if pid not in before}
     processes = [f"process {pid}: {arguments or 'zombie'}" for pid, arguments in found.items()]
-    return mounts + loops_of(directory) + processes
-
-
-def loops_of(directory: Path) -> list[str]:
-    backing = (file for file in Path("/sys/block").glob("loop*/loop/backing_file"))
-    return [f"{file.parts[3]} {file.read_text().strip()}" for file in backing if str(directory) in file.read_text()]
+    return [*mounts, *loops_under(directory), *processes]
 
 
 def end(pid: int) -> None:

@@ -231,6 +231,7 @@ async def test_an_exit_code_is_known(real: DaemonRuntime) -> None:
     assert (await real.status("failing")).message == "exited with 3"
 
 
+@pytest.mark.slow
 async def test_a_daemon_that_is_being_stopped_still_runs(real: DaemonRuntime) -> None:
     """Whoever took it for dead would start it again while it is on its way out."""
     slow = "trap 'sleep 1; exit 0' TERM; echo ready; while :; do sleep 0.05; done"

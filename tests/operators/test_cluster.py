@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from quartermaster.resources import (
     Assignment,
     ObjectMeta,
@@ -61,6 +63,7 @@ async def test_a_node_is_deployed_then_the_cluster_is_online_and_has_its_class()
         assert degraded.status == "False"
 
 
+@pytest.mark.slow
 @simulated()
 async def test_with_nothing_to_do_nothing_is_written() -> None:
     async with world() as made:

@@ -151,6 +151,7 @@ async def test_while_a_restore_puts_objects_back_none_is_deleted_because_its_own
         assert await made.get(ConfigMap, "owned") is None
 
 
+@pytest.mark.slow
 @simulated()
 async def test_one_node_more_costs_as_many_writes_whatever_the_size_of_the_cluster() -> None:
     costs = []

@@ -95,6 +95,7 @@ async def test_devices_are_shown_with_the_reason_why_they_are_refused_and_never_
         assert node.status.capacity.total == "10Gi"
 
 
+@pytest.mark.slow
 @simulated(range(20))
 async def test_a_named_consent_wipes_one_disk_once_and_is_recorded() -> None:
     async with world() as made:

@@ -217,6 +217,7 @@ def test_a_daemon_is_of_the_agent_that_says_so_or_after_which_it_is_named() -> N
     assert keeper_of("etcdctl", agents) == ""
 
 
+@pytest.mark.slow
 @simulated()
 async def test_of_assignments_that_are_long_gone_nothing_is_remembered() -> None:
     async with cluster() as made:

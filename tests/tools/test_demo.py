@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from quartermaster.testing.lab.disks import loops_under
 from tests.testing.lab_traces import traces_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,8 +60,8 @@ def processes_of(temporary: Path) -> list[str]:
 
 def disks_of(temporary: Path) -> list[str]:
     """Loop devices, and mounts, on files of the demo."""
-    backing = [path.read_text().strip() for path in Path("/sys/block").glob("loop*/loop/backing_file")]
-    return [path for path in (*backing, *Path("/proc/mounts").read_text().splitlines()) if str(temporary) in path]
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(temporary) in line]
+    return [*loops_under(temporary), *mounts]
 
 
 def nothing_is_left(temporary: Path) -> None:

@@ -140,6 +140,7 @@ async def converge(made: ModelledCluster) -> None:
     assert all(address(name) in made.machines for name in serving)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_to_hosts_and_leaders_etcd_keeps_its_majority(seed: int) -> None:
     changes = run(partial(life, 8), seed=seed, max_steps=3_000_000).value

@@ -30,6 +30,7 @@ class Term:
             raise FencedError("cannot write as the leader one: its epoch 7 is over")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["create", "update", "apply", "delete"])
 async def test_a_write_is_not_sent_again_when_its_term_is_over(misbehaving: Opener, call: str) -> None:
     reading = web.json_response({"metadata": META, "data": {}})

@@ -67,6 +67,7 @@ async def apply(store: KubernetesStore) -> object:
     return await store.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
 
 
+@pytest.mark.slow
 async def test_the_server_says_when_to_come_back(misbehaving: Opener) -> None:
     async def come_back(code: int, call: Call) -> tuple[int, float]:
         handler, asked = answers(status(code, Retry_After="1"))
@@ -278,6 +279,7 @@ async def test_a_server_that_never_answers_is_given_up_after_the_bound(misbehavi
             await create(store)
 
 
+@pytest.mark.slow
 async def test_nobody_listening_is_waited_for_until_the_bound(
     opened: list[KubernetesStore], connection_to: Callable[[str], Connection]
 ) -> None:
@@ -304,6 +306,7 @@ async def test_a_server_that_does_not_speak_tls_is_told_so(misbehaving: Opener, 
     assert asked == []
 
 
+@pytest.mark.slow
 async def test_even_a_create_waits_for_a_server_that_comes_late(
     opened: list[KubernetesStore], connection_to: Callable[[str], Connection]
 ) -> None:

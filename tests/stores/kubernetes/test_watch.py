@@ -139,6 +139,7 @@ async def test_what_a_pause_does_not_mend_is_told(misbehaving: Opener) -> None:
         await take(await misbehaving(refuse), 1)
 
 
+@pytest.mark.slow
 async def test_nonsense_is_asked_for_again_and_then_told(misbehaving: Opener) -> None:
     handler, asked = streams([b"<html>\n"], [line("ADDED", 5)])
     assert await take(await misbehaving(handler), 1) == [("ADDED", "5")]

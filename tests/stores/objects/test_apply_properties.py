@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 
 from quartermaster.stores.objects.fields import FieldSet, difference, parse, union
@@ -103,6 +104,7 @@ LAWS = (
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(sequences())
 def test_the_laws_hold_after_every_step(operations: list[Operation]) -> None:
