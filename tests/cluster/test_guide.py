@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -88,4 +89,8 @@ async def test_every_command_prints_what_the_pages_show(tmp_path: Path) -> None:
         for page in PAGES:
             for host, command, output in typed(page):
                 printed = await talk.say(host, command)
+                ends = time.monotonic() + PATIENCE_S
+                # ONLINE it is with the first node; a reader takes longer to type than the others to follow.
+                while command == "qm status" and steady(printed) != steady(output) and time.monotonic() < ends:
+                    printed = await talk.say(host, command)
                 assert steady(printed) == steady(output), f"{page}: {host}$ {command}"
