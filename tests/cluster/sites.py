@@ -181,6 +181,15 @@ class Standalone(Site):
         memory = json.loads(await self.qm("get", "configmap", MEMORY_NAME, "-o", path))
         return sorted(seat["host"] for seat in memory["seats"] if seat["phase"] == "serving")
 
+    async def until_members(self, *hosts: VirtualHost) -> None:
+        """Until then the death of a host may take the majority of the store with it."""
+        wanted = sorted(host.name for host in hosts)
+
+        async def so() -> bool:
+            return await self.members() == wanted
+
+        await self.until(f"etcd is on {wanted}", so)
+
 
 class OnKubernetes(Site):
     """A real API server: `kubectl apply`, an operator, and `qm agent` on each host."""

@@ -18,7 +18,7 @@ from quartermaster.backends.etcd.tool import DAEMON
 from quartermaster.testing.lab import VirtualHost
 
 from .conftest import MakeSite
-from .sites import ROOT, Site, Standalone
+from .sites import ROOT, Standalone
 from .writing import Written
 
 # What an election among the members takes, on a busy machine. A majority lost by us would last until the test gives up.
@@ -47,26 +47,17 @@ async def writing(host: VirtualHost, file: Path) -> AsyncIterator[None]:
     assert written.times > 50
 
 
-async def until_members(site: Site, *hosts: VirtualHost) -> None:
-    wanted = sorted(host.name for host in hosts)
-    assert isinstance(site, Standalone)
-
-    async def so() -> bool:
-        return await site.members() == wanted
-
-    await site.until(f"etcd is on {wanted}", so)
-
-
 async def test_etcd_grows_to_three_and_a_host_lost_for_good_is_replaced_under_a_writer(
     make_site: MakeSite, tmp_path: Path
 ) -> None:
     site = await make_site(1, spare=3)
+    assert isinstance(site, Standalone)
     first, second, third, fourth = site.lab.hosts
     async with writing(first, tmp_path / "written"):
         await site.add(second)
-        await until_members(site, first)
+        await site.until_members(first)
         await site.add(third)
-        await until_members(site, first, second, third)
+        await site.until_members(first, second, third)
         await third.kill()
         await site.add(fourth)
 
@@ -75,7 +66,7 @@ async def test_etcd_grows_to_three_and_a_host_lost_for_good_is_replaced_under_a_
 
         await site.until("the host is missed", silent)
         await site.qm("delete", "host", third.name, "--yes")
-        await until_members(site, first, second, fourth)
+        await site.until_members(first, second, fourth)
 
 
 async def test_a_daemon_that_dies_is_started_again_and_one_that_lives_outlives_its_agent(make_site: MakeSite) -> None:

@@ -7,7 +7,7 @@ import pytest
 from quartermaster.support.errors import CommandError
 
 from .conftest import MakeSite
-from .sites import CLUSTER, Site
+from .sites import CLUSTER, Site, Standalone
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -57,6 +57,8 @@ async def test_a_claim_in_use_outlives_its_deletion_and_a_lost_host_is_given_up_
     await site.qm("delete", "pvc", "data", "--no-wait")
     with pytest.raises(CommandError, match=r"h2: it lives"):
         await site.qm("volume", "unmount", "data", "--gone", "h2")
+    assert isinstance(site, Standalone)
+    await site.until_members(*site.lab.hosts)
     await second.kill()
 
     async def silent() -> bool:

@@ -30,6 +30,7 @@ async def test_files_outlive_a_host_and_the_host_that_takes_its_place_gets_them(
     assert abs(size - SIZE) <= SIZE // 20
     await first.run(["sh", "-c", WRITE.format(files="1 2 3")])
 
+    await site.until_members(first, second, third)
     await third.kill()
     await first.run(["sh", "-c", READ])
     await first.run(["sh", "-c", WRITE.format(files="4")], timeout_s=60)

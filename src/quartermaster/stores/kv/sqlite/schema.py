@@ -60,8 +60,7 @@ def first_id(revision: int) -> int:
 
 def is_prepared(connection: sqlite3.Connection, url: str) -> bool:
     """Whether the tables are there; raises when the file is somebody else's or newer than this program."""
-    application = _pragma(connection, "application_id")
-    version = _pragma(connection, "user_version")
+    application, version, tables = _marks(connection)
     if application == APPLICATION_ID and version == VERSION:
         return True
     if application == APPLICATION_ID and version > VERSION:
@@ -69,7 +68,6 @@ def is_prepared(connection: sqlite3.Connection, url: str) -> bool:
             f"cannot open {url}: it was written by a newer Quartermaster (format {version}, this one knows {VERSION})",
             hint="upgrade this program, or name another file",
         )
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if application == 0 and version == 0 and tables == 0:
         return False
     raise DamagedError(
@@ -98,6 +96,16 @@ def prepare(connection: sqlite3.Connection, url: str) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def _marks(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """Application, format and number of tables, as of one moment: another process may be making them just now."""
+    connection.execute("BEGIN")
+    try:
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return _pragma(connection, "application_id"), _pragma(connection, "user_version"), int(tables)
+    finally:
+        connection.execute("ROLLBACK")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
