@@ -39,11 +39,11 @@ class Contest:
         self._environment = {"KUBECONFIG": str(server.kubeconfig)}
 
     async def raw(self, namespace: str) -> RawReport:
-        await self._prepare(namespace, self._counts.raw_objects)
+        await self._prepare(namespace, self._counts.objects)
         report = await run_raw(
             self._directory, self._server.access, self._store, namespace, connections=self._counts.concurrency
         )
-        await self._check(namespace, self._counts.raw_objects)
+        await self._check(namespace, self._counts.objects)
         return report
 
     async def ours(self, namespace: str, *, idle_s: float) -> JobReport:
@@ -148,7 +148,6 @@ def summarise(counts: Counts, results: Results) -> Part:
     )  # fmt: skip
     note = (
         f"Event loop of Quartermaster and kopf: {idle.loop}. The server's etcd does not sync to disk. "
-        f"wrk writes {counts.raw_objects:,} statuses in each of its runs. "
         f"The bars name kopf as it comes. Beside kopf with {counts.concurrency} workers, Quartermaster takes "
         f"{show(cpu_ms / bounded.cpu_ms)} of its CPU and {show(growth_mib / bounded.growth_mib)} of its memory."
     )

@@ -9,7 +9,6 @@ from bench.report import Bar, Plot, Table
 
 class Counts(msgspec.Struct, frozen=True):
     objects: int  # on the API server, for each contender
-    raw_objects: int  # there, for each run of the load generator
     aiohttp_objects: int  # there, for our controller with its requests over aiohttp
     rounds: int  # of our controller, each between two runs of the load generator
     concurrency: int  # writes at once: our workers, the connections of wrk
@@ -22,9 +21,8 @@ class Counts(msgspec.Struct, frozen=True):
 
 FULL = Counts(
     objects=10_000,
-    raw_objects=5_000,
     aiohttp_objects=3_000,
-    rounds=2,
+    rounds=3,
     concurrency=16,
     idle_s=20.0,
     store_objects=10_000,
@@ -34,7 +32,6 @@ FULL = Counts(
 )
 QUICK = Counts(
     objects=150,
-    raw_objects=75,
     aiohttp_objects=50,
     rounds=1,
     concurrency=16,
