@@ -239,6 +239,7 @@ def one_unreadable(three: Cli, home: Path) -> Cli:
     return three
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_deleted_by_its_name(one_unreadable: Cli) -> None:
     assert one_unreadable("get", "sn", "-o", "name").lines == ["storagenode.coreos.com/b", "storagenode.coreos.com/c"]
     refused = one_unreadable("get", "sn", "a")
@@ -258,12 +259,14 @@ def test_what_cannot_be_read_is_mended_by_an_apply(one_unreadable: Cli, write: W
     assert one_unreadable("get", "sn", "a").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--timeout", "2s"], ["--timeout=1m"], ["--timeout", "30"], ["--timeout", "1h30m"],
                                      ["--wait=true"], ["--wait=false"], ["--wait"], ["--no-wait"]])  # fmt: skip
 def test_waiting_is_said_as_kubectl_says_it(three: Cli, options: list[str]) -> None:
     assert three("delete", *options, "sn", "a").out == 'storagenode.coreos.com "a" deleted\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "sentence"),
     [

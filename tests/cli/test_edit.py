@@ -12,6 +12,8 @@ from quartermaster.cli.editing import editor_command
 from quartermaster.support.errors import UsageError
 from tests.cli.conftest import SEED, Cli, node
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[[str, str], Path]
 
 
@@ -73,7 +75,6 @@ def test_a_mistake_opens_the_editor_again_and_says_what_is_wrong(cli: Cli, edito
     assert second.splitlines()[int(told[1]) - 1].strip() == "zone: -1"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -98,7 +99,6 @@ def test_the_same_mistake_twice_gives_up_and_keeps_the_text(
     kept.unlink()
 
 
-@pytest.mark.slow
 def test_somebody_elses_change_in_between_is_not_overwritten(
     cli: Cli, editor: Callable[[str], Path], write: Write, tmp_path: Path
 ) -> None:

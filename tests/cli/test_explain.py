@@ -32,6 +32,7 @@ def test_recursive_shows_all_fields_as_a_tree(cli: Cli) -> None:
     assert "    glusterfs\t<Object>\n      cluster\t<string>\n" in cli("explain", "sn", "--recursive").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind_of(cls).resource for cls in all_kinds()])
 def test_every_kind_can_be_explained(cli: Cli, kind: str) -> None:
     assert cli("explain", kind, "--recursive").code == 0
@@ -51,6 +52,7 @@ def test_what_is_not_there_is_a_sentence(cli: Cli, path: str, sentence: str) -> 
     assert sentence in result.err
 
 
+@pytest.mark.slow
 def test_all_definitions_are_printed_as_they_are_checked_in(cli: Cli) -> None:
     printed = {crd["metadata"]["name"]: crd for crd in yaml.safe_load_all(cli("crd").out)}
     assert list(printed) == [kind_of(cls).resource for cls in own_kinds()]

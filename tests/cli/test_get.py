@@ -126,6 +126,7 @@ def test_a_name_that_is_not_there_is_an_error_and_the_others_are_shown(nodes: Cl
     assert nodes("get", "sn", "nothing", "--ignore-not-found").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -48,6 +48,7 @@ def test_every_option_says_what_it_does(name: str) -> None:
     assert [option.name for option in options if not option.help] == []
 
 
+@pytest.mark.slow
 def test_a_command_that_is_not_there_is_told_with_the_nearest(qm: Program) -> None:
     result = qm("aply")
     assert result.code == 2
@@ -62,6 +63,7 @@ def test_help_imports_nothing_that_it_does_not_need(environment: dict[str, str])
     assert loaded & heavy == set()
 
 
+@pytest.mark.slow
 def test_get_on_the_embedded_store_imports_no_client_of_a_server(environment: dict[str, str]) -> None:
     script = "import sys; from quartermaster.cli.root import run; run(['get', 'sn']); print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)

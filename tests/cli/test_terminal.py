@@ -15,6 +15,8 @@ from quartermaster.cli import progress
 from quartermaster.cli.progress import Progress, announce_reading
 from tests.cli.conftest import TIMEOUT_S, Cli, Program, node
 
+pytestmark = pytest.mark.slow
+
 Write = Callable[[str, str], Path]
 
 
@@ -48,7 +50,6 @@ def test_deleting_all_asks_first(qm: Program) -> None:
     assert seen.count(" deleted") == 2
 
 
-@pytest.mark.slow
 def test_colours_are_for_terminals_and_for_those_who_want_them(qm: Program, write: Write) -> None:
     qm("apply", "-f", "-", stdin=node("a"))
     write("changed.yaml", node("a", devices="[/dev/vdb]"))
@@ -59,7 +60,6 @@ def test_colours_are_for_terminals_and_for_those_who_want_them(qm: Program, writ
     assert "\x1b[32m+  devices:" in on_terminal(qm, "diff", "-f", "changed.yaml")[1]
 
 
-@pytest.mark.slow
 def test_an_interrupted_apply_says_how_far_it_came_and_is_completed_by_the_same_command(
     qm: Program, write: Write, running: Callable[..., subprocess.Popen[str]]
 ) -> None:
@@ -175,7 +175,6 @@ def test_output_that_cannot_be_written_is_no_mistake_of_ours(qm: Program, unbuff
     assert (done.returncode, done.stderr) == (1, "error: cannot write the output: No space left on device\n")
 
 
-@pytest.mark.slow
 def test_an_interrupted_delete_says_how_far_it_came(
     qm: Program, write: Write, running: Callable[..., subprocess.Popen[str]]
 ) -> None:

@@ -165,6 +165,7 @@ async def test_a_record_cut_short_is_named_and_mended_by_a_disconnect(world: Wor
     assert len(world.mounts()) == 1
 
 
+@pytest.mark.slow
 async def test_nothing_shared_is_taken_down_while_a_record_cannot_be_read(world: World) -> None:
     connector = connector_in(world)
     await connector.connect(nfs("volume-1"))

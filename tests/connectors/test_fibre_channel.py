@@ -16,6 +16,8 @@ from tests.connectors.harness.running import connector_in
 from tests.connectors.harness.tools import COMMON
 from tests.connectors.harness.world import World
 
+pytestmark = pytest.mark.slow
+
 # cinder/tests/unit/volume/drivers/netapp/dataontap/fakes.py, FC_TARGET_INFO,
 # in openstack/cinder at 93399a32bf994a3129a798be72f27a9731cb2750
 CINDER: dict[str, Any] = {

@@ -24,6 +24,8 @@ from tests.connectors.harness.tools import COMMON
 from tests.connectors.harness.world import World
 from tests.connectors.tools_scsi import OTHER_WWID, WWID, lun
 
+pytestmark = pytest.mark.slow
+
 # cinder/tests/unit/volume/drivers/netapp/dataontap/fakes.py, ISCSI_CONNECTION_PROPERTIES,
 # in openstack/cinder at 93399a32bf994a3129a798be72f27a9731cb2750
 CINDER = {

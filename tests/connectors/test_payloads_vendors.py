@@ -15,6 +15,8 @@ from tests.connectors.harness.running import connector_in
 from tests.connectors.harness.tools import COMMON
 from tests.connectors.harness.world import World
 
+pytestmark = pytest.mark.slow
+
 PAYLOADS = Path(__file__).parent / "payloads"
 TOOLS = cases_vendors.TOOLS
 VOLUME = "60087173-e899-470a-9e3a-ba4cffa3e3e3"

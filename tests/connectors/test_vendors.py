@@ -23,6 +23,8 @@ from tests.connectors.harness.case import CANARY, Case
 from tests.connectors.harness.running import connector_in
 from tests.connectors.harness.world import World
 
+pytestmark = pytest.mark.slow
+
 
 def case(name: str) -> Case:
     return next(each for each in [*cases_vendors.CASES, *cases_nvmeof.CASES] if each.name == name)

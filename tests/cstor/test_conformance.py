@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.cstor import HOOKS
@@ -29,6 +30,8 @@ from tests.hooks.toy import memory_store
 
 from .standins import ATTACHER, IMMEDIATE, standins
 from .world import NAMESPACE, prepare, running
+
+pytestmark = pytest.mark.slow
 
 
 def report(*scenarios: str, **spec: Any) -> ConformanceReport:

@@ -14,6 +14,8 @@ from .further import FURTHER
 from .standins import IMMEDIATE, WAITING
 from .world import living, site
 
+pytestmark = pytest.mark.slow
+
 
 async def lived(name: str, storage_class: str) -> None:
     store = memory_store()

@@ -454,6 +454,7 @@ class Pages:
         yield Event("BOOKMARK", "1")
 
 
+@pytest.mark.slow
 async def test_a_cached_node_takes_less_than_4_kb_so_that_ten_thousand_take_less_than_40_mb() -> None:
     store: Any = Pages(2_000)
     gc.collect()

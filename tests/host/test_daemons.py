@@ -28,6 +28,8 @@ from quartermaster.host.fake import FakeCommands, FakeDaemons, FakeMachine
 from quartermaster.support.errors import DaemonError, InvalidError, ToolMissingError
 from quartermaster.support.tasks import TaskGroup
 
+pytestmark = pytest.mark.slow
+
 STANDIN = Path(__file__).with_name("standin_systemctl.py")
 # Set where these tests run under a real systemd (test_systemd_real.py), which no other machine is lent to them.
 REAL_SYSTEMD = os.environ.get("QM_TEST_REAL_SYSTEMD") == "1"
@@ -231,7 +233,6 @@ async def test_an_exit_code_is_known(real: DaemonRuntime) -> None:
     assert (await real.status("failing")).message == "exited with 3"
 
 
-@pytest.mark.slow
 async def test_a_daemon_that_is_being_stopped_still_runs(real: DaemonRuntime) -> None:
     """Whoever took it for dead would start it again while it is on its way out."""
     slow = "trap 'sleep 1; exit 0' TERM; echo ready; while :; do sleep 0.05; done"

@@ -39,6 +39,7 @@ def disk(**changes: object) -> Device:
     return msgspec.structs.replace(blank, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "reason", "words"),
     [

@@ -91,6 +91,7 @@ async def test_the_error_names_who_has_it_and_nothing_is_left_after_release(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_processes_count_without_losing_one(tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")

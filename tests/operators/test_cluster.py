@@ -21,6 +21,8 @@ from quartermaster.testing.simulation import simulated
 
 from .world import NAMESPACE, node_document, settled, world
 
+pytestmark = pytest.mark.slow
+
 
 @simulated()
 async def test_with_a_type_the_status_is_there_from_the_start_and_says_what_it_waits_for() -> None:
@@ -63,7 +65,6 @@ async def test_a_node_is_deployed_then_the_cluster_is_online_and_has_its_class()
         assert degraded.status == "False"
 
 
-@pytest.mark.slow
 @simulated()
 async def test_with_nothing_to_do_nothing_is_written() -> None:
     async with world() as made:

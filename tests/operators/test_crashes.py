@@ -104,6 +104,7 @@ async def test_any_write_of_the_leader_may_fail_before_or_after_it_is_made(part:
             await lived_with(at, after=after)
 
 
+@pytest.mark.slow
 @simulated(range(3))
 async def test_the_next_leader_goes_on_where_the_last_one_was_killed() -> None:
     async with world() as made:

@@ -15,6 +15,8 @@ from quartermaster.testing.simulation import simulated
 
 from .world import NAMESPACE, World, settled, world
 
+pytestmark = pytest.mark.slow
+
 FOREIGN = Signature("ext4", "filesystem", "11111111-2222-3333-4444-555555555555", "photos")
 
 
@@ -95,7 +97,6 @@ async def test_devices_are_shown_with_the_reason_why_they_are_refused_and_never_
         assert node.status.capacity.total == "10Gi"
 
 
-@pytest.mark.slow
 @simulated(range(20))
 async def test_a_named_consent_wipes_one_disk_once_and_is_recorded() -> None:
     async with world() as made:

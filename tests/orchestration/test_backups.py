@@ -57,6 +57,7 @@ async def until_there(directory: Path, count: int) -> list[Path]:
     return found
 
 
+@pytest.mark.slow
 async def test_the_latest_are_kept_whole_and_private(store: Store, tmp_path: Path) -> None:
     directory = tmp_path / "backups"
     async with leading(store, f"sqlite:{tmp_path}/store.db", directory):

@@ -17,6 +17,8 @@ from quartermaster.testing.simulation import simulated
 
 from .samples import NAMESPACE, TIMINGS, cluster, settled
 
+pytestmark = pytest.mark.slow
+
 
 async def state_of(made: object, host: str) -> str:
     return (await made.store.get(Host, host, NAMESPACE)).status.state  # type: ignore[attr-defined]

@@ -73,6 +73,7 @@ async def test_a_volume_that_was_decided_on_is_not_made_until_the_cluster_goes_o
         await until(lambda: is_bound(world.store))
 
 
+@pytest.mark.slow
 @HOLDS
 @simulated()
 async def test_what_a_deleted_claim_had_begun_is_not_taken_back_until_the_cluster_goes_on(hold: str) -> None:

@@ -345,6 +345,7 @@ def as_json_schema(schema: Schema) -> Schema:
     return plain
 
 
+@pytest.mark.slow
 @EVERY_KIND
 @MANY
 @given(number=st.integers(0))

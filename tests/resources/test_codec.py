@@ -28,6 +28,7 @@ EVERY_KIND = pytest.mark.parametrize("cls", all_kinds(), ids=lambda cls: cls.__n
 MANY = settings(max_examples=50, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 
 
+@pytest.mark.slow
 @EVERY_KIND
 @MANY
 @given(number=st.integers(0))
@@ -37,6 +38,7 @@ def test_an_object_is_the_same_after_a_journey_through_its_document(cls: type[Ob
     assert decode(cls, encode(obj)) == obj
 
 
+@pytest.mark.slow
 @EVERY_KIND
 @MANY
 @given(number=st.integers(0))

@@ -83,6 +83,7 @@ def test_a_kind_that_is_not_there_is_refused_with_the_nearest() -> None:
         find("storagenod")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", all_kinds(), ids=lambda cls: cls.__name__)
 def test_a_default_of_the_api_is_no_default_of_the_struct(cls: type[Object]) -> None:
     # A value that equals the struct's default is not written: what a user stated would be lost.

@@ -67,6 +67,7 @@ def test_what_is_beyond_measure_is_refused_at_once(text: str) -> None:
     assert check_quantity(text) == "must be a number with a unit"
 
 
+@pytest.mark.slow
 @given(st.from_regex(QUANTITY_PATTERN.replace("$", r"\Z")))
 def test_whatever_the_schema_lets_in_can_be_read(text: str) -> None:
     assert Amount.of(text) >= Amount.of(text)
@@ -88,6 +89,7 @@ def test_bytes_are_written_with_the_largest_unit() -> None:
     assert of_bytes(1025) == "1025"
 
 
+@pytest.mark.slow
 @given(QUANTITIES)
 def test_the_canonical_form_has_the_same_value_and_is_final(text: str) -> None:
     amount = Amount.of(text)

@@ -125,6 +125,7 @@ def simulate(seed: int) -> Run[dict[str, int]]:
     return run(scenario, seed=seed)
 
 
+@pytest.mark.slow
 def test_a_controller_with_workers_and_relisting_caches_replays_exactly() -> None:
     first = [simulate(seed) for seed in SEEDS]
     assert first == [simulate(seed) for seed in SEEDS]

@@ -139,6 +139,7 @@ class TestReplay:
         assert len({run(race, seed=seed).value for seed in range(60)}) == 6
         assert len({run(race, seed=seed, shuffle=False).value for seed in range(10)}) == 1
 
+    @pytest.mark.slow
     def test_replay_is_exact_in_another_process_with_another_hash_seed(self) -> None:
         program = (
             "from tests.testing.test_simulation import busy, digest, run\n"

@@ -67,6 +67,7 @@ def test_a_field_shows_its_default_its_limits_and_whether_it_may_change() -> Non
     assert "| `spec.type` | string | | always | The storage system to which the node belongs. (required; one of" in text
 
 
+@pytest.mark.slow
 def test_what_is_immutable_in_a_definition_is_so_on_the_page() -> None:
     for cls in own_kinds():
         crd = yaml.safe_load((CRDS / f"{kind_of(cls).resource}.yaml").read_text())

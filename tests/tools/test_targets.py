@@ -64,6 +64,7 @@ def fast_tests_that_need_more(path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_fast_tests_need_neither_packages_nor_root() -> None:
     assert "not slow" in FAST
     assert "packages" not in commands("check")

@@ -85,6 +85,7 @@ async def consenting(subject: Subject, directory: Path) -> tuple[Bench, Assignme
     return bench, next(one for _, one in sorted(bench.assignments.items()) if one.spec.host == "h1")
 
 
+@pytest.mark.slow
 async def test_a_wipe_by_consent_that_is_cut_off_at_any_call_is_finished_and_told_by_a_second_run(
     subject: Subject, tmp_path: Path
 ) -> None:

@@ -146,6 +146,7 @@ async def test_a_finished_volume_that_has_vanished_is_not_made_again_but_told(
     assert "pvc-1" in outcome.message
 
 
+@pytest.mark.slow
 async def test_a_volume_that_was_not_finished_is_made_by_the_next_run(bench: Bench) -> None:
     volume = await bench.make("pvc-1", GIB)
     unfinished = replace(assignment_of(bench, volume), status=AssignmentStatus())

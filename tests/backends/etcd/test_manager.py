@@ -19,6 +19,8 @@ from quartermaster.testing.simulation import run, simulated
 
 from .modelled import LEADERS, ModelledCluster, address, modelled
 
+pytestmark = pytest.mark.slow
+
 
 @simulated(range(3))
 async def test_members_follow_the_hosts_and_their_hosts_may_lead() -> None:
@@ -193,7 +195,6 @@ async def grow_and_replace(kill_at: int | None) -> list[str]:
         return made.steps.seen
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.deep)])
 def test_a_leader_lost_at_any_step_is_continued_by_the_next(every: int) -> None:
     steps = run(partial(grow_and_replace, None), seed=1).value

@@ -201,6 +201,7 @@ def cost_s(pieces: list[bytes], size: int) -> float:
     return least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrives", [chunk_by_chunk, many_chunks_at_once, one_body_in_pieces])
 def test_a_large_answer_takes_no_longer_per_byte(arrives: Callable[[int], list[bytes]]) -> None:
     """Eight times as large takes eight times as long; for a reader that copies what it has it is 64 times."""

@@ -17,6 +17,8 @@ from quartermaster.stores.kubernetes.http1 import Connections, Sockets
 from quartermaster.stores.kubernetes.request import APPLY, InterruptedRequestError, NotSentError, Request
 from quartermaster.testing.servers import Ports
 
+pytestmark = pytest.mark.slow
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 GET = Request("GET", "/a?b=c", "get", "thing", repeatable=True)
 

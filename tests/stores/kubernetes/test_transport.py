@@ -15,6 +15,8 @@ from quartermaster.support.errors import ConflictError, ExpiredError, StoreError
 from quartermaster.testing.servers import Ports
 from tests.stores.kubernetes.conftest import Handler, Opener, config_map
 
+pytestmark = pytest.mark.slow
+
 META = {"name": "a", "namespace": "default", "resourceVersion": "7", "uid": "u"}
 FOUND = {"metadata": META, "data": {}}
 STORED = ConfigMap(metadata=ObjectMeta(name="a", namespace="default", resource_version="7"))
@@ -67,7 +69,6 @@ async def apply(store: KubernetesStore) -> object:
     return await store.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}})
 
 
-@pytest.mark.slow
 async def test_the_server_says_when_to_come_back(misbehaving: Opener) -> None:
     async def come_back(code: int, call: Call) -> tuple[int, float]:
         handler, asked = answers(status(code, Retry_After="1"))
@@ -268,7 +269,6 @@ async def test_a_redirect_is_not_followed(misbehaving: Opener) -> None:
     assert len(asked) == 1
 
 
-@pytest.mark.slow
 async def test_a_server_that_never_answers_is_given_up_after_the_bound(misbehaving: Opener) -> None:
     async def hang(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(30)
@@ -280,7 +280,6 @@ async def test_a_server_that_never_answers_is_given_up_after_the_bound(misbehavi
             await create(store)
 
 
-@pytest.mark.slow
 async def test_nobody_listening_is_waited_for_until_the_bound(
     opened: list[KubernetesStore], connection_to: Callable[[str], Connection]
 ) -> None:
@@ -297,7 +296,6 @@ async def test_nobody_listening_is_waited_for_until_the_bound(
         ports.release()
 
 
-@pytest.mark.slow
 async def test_a_server_that_does_not_speak_tls_is_told_so(misbehaving: Opener, opened: list[KubernetesStore]) -> None:
     handler, asked = answers()
     plain = await misbehaving(handler)
@@ -308,7 +306,6 @@ async def test_a_server_that_does_not_speak_tls_is_told_so(misbehaving: Opener, 
     assert asked == []
 
 
-@pytest.mark.slow
 async def test_even_a_create_waits_for_a_server_that_comes_late(
     opened: list[KubernetesStore], connection_to: Callable[[str], Connection]
 ) -> None:

@@ -181,6 +181,7 @@ async def test_a_caller_that_gives_up_does_not_disturb_the_others(store: SqliteK
     assert await store.revision() == 1 + len((await store.range("/", "0")).entries)
 
 
+@pytest.mark.slow
 async def test_more_writes_than_the_queue_holds_all_happen(store: SqliteKeyValue) -> None:
     revisions = await asyncio.gather(*(put(store, f"/{number}") for number in range(3000)))
     assert sorted(revisions) == list(range(2, 3002))
@@ -203,6 +204,7 @@ async def test_a_revision_that_is_not_yet_is_expired_as_after_restoring_a_backup
         await anext(store.watch("/", "0", after=99))
 
 
+@pytest.mark.slow
 async def test_history_is_bounded_in_changes(path: Path) -> None:
     store = await SqliteKeyValue.open(path, history=HistoryLimits(changes=100))
     revisions = [await put(store, "/a", b"%d" % number) for number in range(300)]
@@ -214,6 +216,7 @@ async def test_history_is_bounded_in_changes(path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_history_is_bounded_in_bytes_and_the_file_stops_growing(path: Path) -> None:
     store = await SqliteKeyValue.open(path, history=HistoryLimits(size_bytes=1_000_000))
 
@@ -253,6 +256,7 @@ async def test_a_revision_of_many_changes_is_one_batch(store: SqliteKeyValue) ->
     assert sum(len(batch.changes) for batch in batches) == len(operations) + 2
 
 
+@pytest.mark.slow
 async def test_a_watcher_that_lags_behind_its_buffer_reads_the_rest_from_history(store: SqliteKeyValue) -> None:
     async with aclosing(store.watch("/", "0", after=1)) as watch, asyncio.timeout(WAIT_S):
         waiting = asyncio.ensure_future(anext(watch))

@@ -83,6 +83,7 @@ async def test_two_processes_that_write_at_once_share_the_store_fairly(tmp_path:
     assert max(progress) < 10 * min(progress)
 
 
+@pytest.mark.slow
 async def test_a_watcher_hears_of_another_process_without_polling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

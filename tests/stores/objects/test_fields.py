@@ -56,6 +56,7 @@ def test_a_difference_that_takes_nothing_is_the_same_object() -> None:
     assert difference(fields, {"f:spec": {}, "f:status": {}}) is fields
 
 
+@pytest.mark.slow
 @given(some_paths, some_paths)
 def test_the_arithmetic_is_that_of_sets_of_paths(left: list[tuple[str, ...]], right: list[tuple[str, ...]]) -> None:
     one, two = set_of(*left), set_of(*right)
@@ -64,6 +65,7 @@ def test_the_arithmetic_is_that_of_sets_of_paths(left: list[tuple[str, ...]], ri
     assert members(intersection(one, two)) == set(left) & set(right)
 
 
+@pytest.mark.slow
 @given(some_paths, some_paths)
 def test_no_operation_changes_its_arguments(left: list[tuple[str, ...]], right: list[tuple[str, ...]]) -> None:
     one, two = set_of(*left), set_of(*right)
@@ -73,6 +75,7 @@ def test_no_operation_changes_its_arguments(left: list[tuple[str, ...]], right: 
     assert two == set_of(*right)
 
 
+@pytest.mark.slow
 @given(some_paths)
 def test_what_is_written_is_read_as_it_was(left: list[tuple[str, ...]]) -> None:
     assert parse(ordered(set_of(*left))) == set_of(*left)
