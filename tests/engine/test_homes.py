@@ -65,9 +65,11 @@ async def namespace(opener: Opener) -> AsyncIterator[str]:
 
 
 class Seeing:
-    def __init__(self, scope: Scope) -> None:
+    """In its own namespace: other tests share the server."""
+
+    def __init__(self, scope: Scope, namespace: str) -> None:
         self._scope = scope
-        self._nodes = scope.caches.of(StorageNode)
+        self._nodes = scope.caches.of(StorageNode, namespace)
 
     async def reconcile(self, request: Request) -> Result:
         found = self._nodes.get(request)
@@ -84,7 +86,15 @@ class Seeing:
 def make_runtime(store: Store, namespace: str, identity: str) -> Runtime:
     election = Election(store, name="leader", namespace=namespace, identity=identity, lease_s=LEASE_S, retry_s=RETRY_S)
     runtime = Runtime(store, election=election)
-    runtime.add(Controller("seeing", StorageNode, Seeing, predicate=generation_changed))
+    runtime.add(
+        Controller(
+            "seeing",
+            StorageNode,
+            lambda scope: Seeing(scope, namespace),
+            predicate=generation_changed,
+            namespace=namespace,
+        )
+    )
     return runtime
 
 
