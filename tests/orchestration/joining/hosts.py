@@ -38,15 +38,15 @@ from quartermaster.support.tasks import TaskGroup
 FLAGS = ("--unsafe-no-fsync", "--heartbeat-interval=50", "--election-timeout=500")
 TIMINGS = Timings(
     heartbeat_s=0.5,
-    unhealthy_after_s=3.0,
-    move_data_after_s=5.0,
+    unhealthy_after_s=5.0,
+    move_data_after_s=8.0,
     debounce_s=0.0,
     sweep_s=30.0,
     verify_s=2.0,
     daemons_s=1.0,
 )
 SETTINGS = EtcdSettings(
-    look_s=1.0, step_s=0.1, dead_after_s=5.0, prepare_s=20.0, unfit_s=60.0, settle_s=12.0, flags=FLAGS
+    look_s=1.0, step_s=0.1, dead_after_s=8.0, prepare_s=40.0, unfit_s=60.0, settle_s=12.0, flags=FLAGS
 )
 
 
