@@ -38,6 +38,15 @@ def test_the_first_time_it_creates_the_second_time_it_changes_nothing(cli: Cli) 
     assert cli("apply", "-f", SEED).out == "storagenode.coreos.com/storage-node1 unchanged\n"
 
 
+def test_who_applies_what_is_being_deleted_is_told(cli: Cli, write: Write) -> None:
+    held = write("held.yaml", node("held").replace("metadata:", "metadata:\n  finalizers: [example.org/drain]"))
+    cli("apply", "-f", held)
+    cli("delete", "sn", "held", "--no-wait")
+    again = cli("apply", "-f", held)
+    assert (again.code, again.out) == (0, "storagenode.coreos.com/held unchanged\n")
+    assert "note: storagenode.coreos.com/held is being deleted; apply it again when it is gone" in again.err
+
+
 def test_what_differs_is_configured(cli: Cli, write: Write) -> None:
     cli("apply", "-f", SEED)
     changed = write("changed.yaml", SEED.read_text().replace("zone: 1", "zone: 2"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.engine import Election
 from quartermaster.resources import ConfigMap, Host, StorageNode, StorageStatus, from_document
 from quartermaster.resources.marks import (
     ABANDON,
@@ -24,6 +26,7 @@ from quartermaster.resources.marks import (
     SETTINGS_NAME,
 )
 from quartermaster.resources.model import ObjectMeta
+from quartermaster.stores import open_store
 from tests.cli.conftest import Cli, interrupt
 from tests.cli.test_volume import read, store_url, write
 
@@ -96,6 +99,23 @@ def test_status_ends_with_1_while_something_is_offline_or_nothing_is_there(store
     assert cli("status", "glusterfs-c2").code == 1
 
 
+@pytest.mark.slow
+def test_where_nobody_leads_a_status_is_said_to_be_old(
+    store_url: str, cli: Cli, running: Callable[..., subprocess.Popen[str]]
+) -> None:
+    write(store_url, status())
+    assert cli("status").err == "note: nobody leads in default: this is how the last leader left it\n"
+
+    async def while_led() -> str:
+        store = await open_store(store_url)
+        async with Election(store, name="quartermaster-leader-glusterfs").leading():
+            _, err = await asyncio.to_thread(running("--store", store_url, "status").communicate, timeout=30)
+        await store.close()
+        return err
+
+    assert asyncio.run(while_led()) == ""
+
+
 def test_status_for_programs_is_a_list_of_objects(store_url: str, cli: Cli) -> None:
     write(store_url, status())
     found = json.loads(cli("status", "-o", "json").out)
@@ -125,7 +145,8 @@ def test_waiting_for_a_status_ends_when_it_is_online(
     waiting = running("--store", store_url, "status", "c1", "--wait", "--timeout", "30s")
     write(store_url, status())
     out, err = waiting.communicate(timeout=30)
-    assert (waiting.returncode, err) == (0, "")
+    assert waiting.returncode == 0
+    assert err == "note: nobody leads in default: this is how the last leader left it\n"
     assert "ONLINE" in out
 
 

@@ -193,6 +193,18 @@ def test_what_is_held_by_a_finalizer_is_named_and_never_forced(three: Cli, prepa
     assert three("delete", "sn", "a", "--no-wait").code == 0
 
 
+def test_why_it_is_held_is_said_in_the_words_of_its_own_status(three: Cli, prepare: Prepare) -> None:
+    async def explain(store: Store) -> None:
+        await hold(store)
+        held = await store.get(StorageNode, "a", "default")
+        status = msgspec.structs.replace(held.status, message="two volumes are left")
+        await store.update_status(msgspec.structs.replace(held, status=status))
+
+    prepare(explain)
+    said = three("delete", "sn", "a", "--timeout", "0.2").err
+    assert "it is held by finalizer example.org/drain (two volumes are left)" in said
+
+
 @pytest.mark.slow
 def test_it_waits_until_the_finalizer_is_gone(
     three: Cli, prepare: Prepare, home: Path, running: Callable[..., object]

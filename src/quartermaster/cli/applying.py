@@ -71,7 +71,7 @@ async def apply(session: Session, manifests: Sequence[Manifest], plan: Plan) -> 
         try:
             for one in given:
                 try:
-                    verdict = await _apply_one(store, one, plan)
+                    verdict, after = await _apply_one(store, one, plan)
                 except QuartermasterError as error:
                     progress.clear()
                     failures.say(f"{one.manifest.place}: {failures.sentence(error)}")
@@ -82,6 +82,8 @@ async def apply(session: Session, manifests: Sequence[Manifest], plan: Plan) -> 
                     ledger.settle(ledger.written)
                     progress.step()
                     click.echo(f"{one.title} {verdict}{' (dry run)' if plan.dry_run else ''}")
+                    if after.metadata.deletion_timestamp:
+                        click.echo(f"note: {one.title} is being deleted; apply it again when it is gone", err=True)
         except asyncio.CancelledError:
             ledger.settle(ledger.uncertain)
             raise
@@ -92,17 +94,17 @@ async def apply(session: Session, manifests: Sequence[Manifest], plan: Plan) -> 
     return 0 if ledger.complete else failures.FAILED
 
 
-async def _apply_one(store: Store, given: Given, plan: Plan) -> str:
+async def _apply_one(store: Store, given: Given, plan: Plan) -> tuple[str, Object]:
     try:
         before = await _read(store, given)
     except UnreadableError:
         # An apply is how it is mended.
-        await store.apply(given.document, manager=plan.manager, force=plan.force, dry_run=plan.dry_run)
-        return "configured"
+        after = await store.apply(given.document, manager=plan.manager, force=plan.force, dry_run=plan.dry_run)
+        return "configured", after
     after = await store.apply(given.document, manager=plan.manager, force=plan.force, dry_run=plan.dry_run)
     if before is None:
-        return "created"
-    return "unchanged" if _comparable(before) == _comparable(after) else "configured"
+        return "created", after
+    return "unchanged" if _comparable(before) == _comparable(after) else "configured", after
 
 
 async def _read(store: Store, given: Given) -> Object | None:

@@ -261,4 +261,7 @@ async def _until_gone(store: Store, one: _Chosen, latest: list[Object]) -> None:
 
 def _holders(obj: Object) -> str:
     names = obj.metadata.finalizers
-    return f"finalizer{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else "nothing; it is about to go"
+    if not names:
+        return "nothing; it is about to go"
+    why = getattr(getattr(obj, "status", None), "message", "")
+    return f"finalizer{'s' if len(names) > 1 else ''} {', '.join(names)}" + (f" ({why})" if why else "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from quartermaster.cli.completing import complete_namespaces, complete_outputs
+from quartermaster.support.errors import UsageError
 
 if TYPE_CHECKING:
     from quartermaster.cli.session import Session
@@ -57,8 +58,15 @@ def output_option(function: Command) -> Command:
 def output_option_of(forms: Sequence[str]) -> Callable[[Command], Command]:
     """`-o` of a command that has fewer forms."""
     sentence = f"{', '.join(forms[:-1])} or {forms[-1]}." if len(forms) > 1 else f"{forms[0]}."
+
+    def check(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+        if value and value.partition("=")[0] not in (form.partition("=")[0] for form in forms):
+            raise UsageError(f'cannot print as "{value}"', hint=f"-o takes {', '.join(forms)}")
+        return value
+
+    complete = complete_outputs(forms)
     return click.option(
-        "-o", "--output", metavar="FORM", default="", help=sentence, shell_complete=complete_outputs(forms)
+        "-o", "--output", metavar="FORM", default="", help=sentence, shell_complete=complete, callback=check
     )
 
 

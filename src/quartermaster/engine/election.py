@@ -175,7 +175,9 @@ class Election:
             return None  # another candidate was faster
         except Exception as error:  # a candidate outlives whatever the store does
             self._errors += 1
-            _log.info("cannot stand for election now", lease=self._name, error=f"{type(error).__name__}: {error}")
+            # Once loud, so that people know why nothing happens; then it is tried again and again.
+            tell = _log.warning if self._errors == 1 else _log.info
+            tell("cannot stand for election now", lease=self._name, error=f"{type(error).__name__}: {error}")
             return None
         self._errors = 0
         if lease is None:

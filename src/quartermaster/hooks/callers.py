@@ -85,7 +85,7 @@ class OverHTTP:
         except TimeoutError:
             raise UnavailableError(f"cannot call {url}: no answer within {self._timeout_s:.0f} s") from None
         except OSError as error:  # aiohttp's errors of connections are such
-            raise UnavailableError(f"cannot call {url}: {error}", hint="is the hook service running?") from error
+            raise _unreachable(url, error) from error
         if status != 200:
             raise _refusal(url, status, retry_after_s, body)
         try:
@@ -106,7 +106,8 @@ class OverHTTP:
             async with self._open_session().post(url, data=body, headers=headers, ssl=self._trust or True) as response:
                 return response.status, _retry_after(response), await _read(url, response)
         except (ServerDisconnectedError, ClientPayloadError) as error:
-            raise UnavailableError(f"cannot call {url}: {error}") from error
+            hint = "" if self._trust else "does it want https?"
+            raise UnavailableError(f"cannot call {url}: {error}", hint=hint) from error
 
     def _open_session(self) -> ClientSession:
         from aiohttp import ClientSession, TCPConnector
@@ -114,6 +115,19 @@ class OverHTTP:
         if self._session is None:
             self._session = ClientSession(connector=TCPConnector(limit=_CONNECTIONS), auto_decompress=False)
         return self._session
+
+
+def _unreachable(url: str, error: OSError) -> UnavailableError:
+    """aiohttp's own texts show objects of Python; what went wrong is in the error that it has wrapped."""
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return UnavailableError(
+            f"cannot call {url}: its certificate is not trusted: {cause.verify_message}",
+            hint="--ca-file names the authority that signed it",
+        )
+    if isinstance(cause, ssl.SSLError):
+        return UnavailableError(f"cannot call {url}: no TLS: {cause.reason}", hint="does it speak http?")
+    return UnavailableError(f"cannot call {url}: {cause}", hint="is the hook service running?")
 
 
 async def _read(url: str, response: ClientResponse) -> bytes:

@@ -18,7 +18,7 @@ from quartermaster.resources.model import Object
 from quartermaster.stores.kubernetes.paths import collection_path, query
 from quartermaster.stores.kubernetes.request import Request
 from quartermaster.stores.kubernetes.store import KubernetesStore
-from quartermaster.support.errors import AlreadyExistsError, DeadlineError, NotFoundError
+from quartermaster.support.errors import AlreadyExistsError, ConflictError, DeadlineError, NotFoundError
 
 Verdict = Literal["created", "unchanged", "differs", "upgraded"]
 
@@ -72,6 +72,11 @@ async def _ensure(store: KubernetesStore, wanted: Document, name: str, *, upgrad
         if await _create(store, wanted, name):
             return "created"
         found = await _read(store, name) or _Definition()  # somebody else was quicker
+    if found.metadata.get("deletionTimestamp"):
+        raise ConflictError(
+            f"cannot install the definition {name}: it is being deleted, and the objects of that kind with it",
+            hint="run it again when it is gone",
+        )
     if _says_the_same(found.spec, wanted["spec"]):
         return "unchanged"
     if not upgrade:
