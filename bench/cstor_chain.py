@@ -52,10 +52,10 @@ from quartermaster.resources.kubernetes.volumes import (
     PersistentVolumeSpec,
     VolumeAttachmentStatus,
 )
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import Key, Object
 from quartermaster.resources.openebs import (
     ACTIVE,
-    HOSTNAME_LABEL,
     ONLINE,
     OPENEBS_NAMESPACE,
     POOL_CLUSTER_LABEL,

@@ -31,10 +31,10 @@ from quartermaster.hooks.protocol import KnownObjects
 from quartermaster.resources import CStorClusterConfig, Node, ObjectMeta
 from quartermaster.resources.agility import CStorClusterConfigSpec, DiskConfig, LocalDisks, PoolConfig
 from quartermaster.resources.kubernetes.core import CoreCondition, NodeStatus
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import Object
 from quartermaster.resources.openebs import (
     ACTIVE,
-    HOSTNAME_LABEL,
     OPENEBS_NAMESPACE,
     UNCLAIMED,
     BlockDevice,

@@ -37,9 +37,9 @@ from quartermaster.resources.agility import (
 from quartermaster.resources.codec import encode
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.kubernetes.core import CoreCondition, NodeStatus
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.openebs import (
     ACTIVE,
-    HOSTNAME_LABEL,
     INACTIVE,
     OPENEBS_NAMESPACE,
     UNCLAIMED,

@@ -31,7 +31,7 @@ def test_a_pool_cluster_that_is_fine_is_said_to_be(cli: Cli, tmp_path: Path) -> 
     devices = [device(name, "n1") for name in ("a0", "a1")]
     file = write(tmp_path / "pools.yaml", cluster(pool("n1", ["a0", "a1"])), node("n1"), *devices)
     result = cli("cstor", "check", file)
-    assert (result.code, result.out) == (0, "pools: 1 pools, fine\n")
+    assert (result.code, result.out) == (0, "pools: 1 pool, fine\n")
     assert "not looked at" not in result.err
 
 
@@ -55,6 +55,12 @@ def test_a_change_is_checked_against_what_there_is(cli: Cli, tmp_path: Path) -> 
     cli("apply", "-f", before)
     assert "cannot be removed: a group stays for ever" in cli("cstor", "check", after, "--live").out
     assert cli("cstor", "check", after, "--live", "--against", before).code == 2
+
+
+def test_a_store_with_nothing_to_check_against_is_told(cli: Cli, tmp_path: Path) -> None:
+    result = cli("cstor", "check", write(tmp_path / "pools.yaml", cluster(pool("n1", ["a0", "a1"]))), "--live")
+    assert (result.code, result.out) == (1, "")
+    assert "cannot check against the store: it has neither nodes nor block devices nor pool clusters" in result.err
 
 
 def test_a_file_without_a_pool_cluster_is_told(cli: Cli, tmp_path: Path) -> None:
@@ -100,7 +106,7 @@ def test_a_plan_names_the_nodes_the_groups_and_why_no_other(cli: Cli, tmp_path: 
     assert "it is not ready" in lines["n2"]
     assert "it fits none of the allowedNodes terms" in lines["n3"]
     assert "2 disks of 100Gi will be made from class fast: 200Gi in all" in result.out
-    assert "1 more nodes are needed" in result.out
+    assert "1 more node is needed" in result.out
     assert cli("get", "cscconfig").out == ""
     data = json.loads(cli("plan", "-f", file, "-o", "json").out)
     assert [entry["name"] for entry in data["chosen"]] == ["n1"]
@@ -113,8 +119,8 @@ def test_a_plan_shows_which_existing_disks_are_taken(cli: Cli, tmp_path: Path) -
     file = write(tmp_path / "config.yaml", spec, node("n1"), node("n2"), *disks, device("e0", "n2"))
     result = cli("plan", "-f", file, "-o", "wide")
     assert "d0 d1" in result.out
-    assert "it has 1 free disks that fit, and a pool needs 2" in result.out
-    assert "1 more disks of at least 100Gi would make n2 usable" in result.out
+    assert "it has too few free disks that fit: 1, and a pool needs 2" in result.out
+    assert "1 more disk of at least 100Gi would make n2 usable" in result.out
 
 
 def test_a_declaration_with_mistakes_is_not_planned(cli: Cli, tmp_path: Path) -> None:

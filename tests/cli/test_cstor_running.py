@@ -16,9 +16,10 @@ import pytest
 from quartermaster.resources import CStorClusterConfig, ObjectMeta
 from quartermaster.resources.agility import CStorClusterConfigSpec
 from quartermaster.stores import open_store
+from quartermaster.testing.servers import KubernetesAccess
 from tests.hooks.metac_client import post
 
-START_S = 30.0
+START_S = 60.0
 
 
 @asynccontextmanager
@@ -93,10 +94,23 @@ async def test_the_controller_calls_the_service_and_ends_when_told_to(tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.kubernetes
+async def test_the_controller_says_what_it_waits_for(
+    kubernetes_server: KubernetesAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", kubernetes_server.kubeconfig)
+    says = 'note: cannot find namespace "not-made"; waiting until it is there'
+    async with program("cstor", "controller", "-n", "not-made", "--store", "kubernetes:", says=says) as (process, _):
+        assert process.returncode is None
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (("serve", "--listen", "nowhere"), 'cannot listen on "nowhere"'),
+        (("serve", "--listen", "192.0.2.1:1"), "cannot serve hooks on 192.0.2.1:1: Cannot assign requested address;"),
+        (("serve", "--max-request-size", "0"), 'cannot use the size "0": no request is so small'),
         (("serve", "--tls-cert", "a.pem"), "only one of --tls-cert and --tls-key"),
         (("serve", "--token-file", "/does/not/exist"), "cannot read /does/not/exist"),
         (("serve", "--max-request-size", "much"), 'cannot use the size "much"'),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 from msgspec.structs import replace
 
 from quartermaster.backends.cstor.reasons import BEYOND_OPENEBS, NODE_CHANGE_HELD, READY
 from quartermaster.backends.cstor.view import SPARE, role_of
 from quartermaster.hooks.conformance import hands
-from quartermaster.hooks.conformance.site import NODE_LABEL, Site, require
+from quartermaster.hooks.conformance.site import NODE_LABEL, ScenarioFailedError, Site, require
 from quartermaster.resources import ObjectMeta, Storage, VolumeAttachment
 from quartermaster.resources.agility import CacheConfig, CStorClusterConfigSpec, DiskConfig, LocalDisks, PoolConfig
 from quartermaster.resources.openebs import (
@@ -17,6 +19,7 @@ from quartermaster.resources.openebs import (
     POOL_INSTANCE_LABEL,
     VOLUME_LABEL,
     BlockDevice,
+    CStorPoolCluster,
     CStorPoolInstance,
     CStorVolumeReplica,
     CStorVolumeReplicaStatus,
@@ -171,6 +174,44 @@ async def mistakes_mended(site: Site) -> None:
     require(after.metadata.uid == before.metadata.uid, "the disk was detached")
 
 
+async def one_update(site: Site) -> None:
+    """Disks that are lost in several groups are all replaced by a single update of the pool cluster."""
+    await hands.take_nodes(site, "n1", "n2")
+    await site.create(site.config(least=2, raid="mirror", disks=4, lost_after_s=5))
+    await site.phase(READY)
+    before = await site.groups_of_pools()
+    broken = {before[0][0][0], before[0][1][1], before[1][0][0]}
+    since = (await site.store.list(CStorPoolCluster, site.openebs)).revision
+    for device in sorted(broken):
+        await hands.lose_disk(site, device)
+    names = await _first_change(site, since, _names_in(before))
+    left = broken & set(names)
+    require(not left, f"the first update after the loss left {', '.join(sorted(left))}")
+    await site.phase(READY)
+    require(_names(await site.pool_cluster()) == names, "another update followed")
+
+
+async def _first_change(site: Site, since: str, before: tuple[str, ...]) -> tuple[str, ...]:
+    """The devices of the pool cluster as soon as they are others."""
+    changes = site.store.watch(CStorPoolCluster, site.openebs, since=since)
+    async with asyncio.timeout(site.timeout_s), aclosing(changes):
+        async for change in changes:
+            found = change.object
+            if found is not None and found.metadata.name == site.name and _names(found) != before:
+                return _names(found)
+    raise ScenarioFailedError("cannot go on: the watch ended before the pool cluster was changed")
+
+
+def _names(cluster: CStorPoolCluster) -> tuple[str, ...]:
+    groups = (group for pool in cluster.spec.pools for group in pool.data_raid_groups)
+    return tuple(device.block_device_name for group in groups for device in group.block_devices)
+
+
+def _names_in(pools: tuple[tuple[tuple[str, ...], ...], ...]) -> tuple[str, ...]:
+    return tuple(name for pool in pools for group in pool for name in group)
+
+
 FURTHER: dict[str, Callable[[Site], Awaitable[None]]] = {
-    drive.__name__.replace("_", "-"): drive for drive in (local_disks, caches_and_spares, only_copies, mistakes_mended)
+    drive.__name__.replace("_", "-"): drive
+    for drive in (local_disks, caches_and_spares, only_copies, mistakes_mended, one_update)
 }

@@ -107,8 +107,8 @@ async def test_on_real_nodes_nothing_is_broken_and_only_nodes_that_may_be_used_a
         await store.create(report("deletion", "creation", rehearsal=None))
         found = await ended(store)
         nodes = (await store.list(Node)).items
-    assert found.status.phase == "Passed"
-    assert found.status.message == "0 of 2 passed, 2 left out"
+    assert found.status.phase == "Failed"
+    assert found.status.message.startswith("0 of 2 passed, 2 left out; what was not looked at has not passed")
     assert [result.outcome for result in found.status.results] == ["Skipped", "Skipped"]
     assert "rehearsal" in found.status.results[0].message
     assert "it needs 4 free nodes with the label" in found.status.results[1].message
@@ -214,3 +214,11 @@ def test_a_report_as_junit_xml() -> None:
     failure, skipped = suite[1][0], suite[2][0]
     assert (failure.tag, failure.get("message")) == ("failure", 'no <end> of "it"')
     assert (skipped.tag, skipped.get("message")) == ("skipped", "in a rehearsal only")
+
+
+def test_a_run_that_failed_as_a_whole_is_an_error_in_the_xml() -> None:
+    status = ConformanceReportStatus(phase="Failed", message="cannot run creatoin: there is no such scenario")
+    suite = ElementTree.fromstring(junit(replace(report(), status=status)))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("1", "0", "1")
+    assert (suite[0].get("name"), suite[0][0].tag) == ("run", "error")
+    assert suite[0][0].get("message") == status.message

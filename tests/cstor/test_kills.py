@@ -112,7 +112,7 @@ def test_killed_after_a_write_the_end_is_the_same(name: str) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_killed_after_any_write_the_end_is_the_same(name: str) -> None:
     for number in range(1, len(calm(name)[0]) + 1):

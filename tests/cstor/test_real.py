@@ -102,6 +102,7 @@ def document(place: Site) -> str:
     return json.dumps(to_document(place.config(least=2, raid="mirror", disks=2)))
 
 
+@pytest.mark.timeout(300)
 async def test_a_config_applied_with_kubectl_becomes_pools_and_a_new_controller_manager_deletes_nothing(
     kubernetes_throwaway: ServerFactory, tmp_path: Path
 ) -> None:

@@ -194,7 +194,7 @@ class Metac:
         answer = await self.call(cluster, watch, finalizing=deleting)
         self.answers.append(answer)
         if not answer.get("skipReconcile"):
-            self._apply(cluster, watch, answer, finalizing=deleting)
+            self.apply(cluster, watch, answer, finalizing=deleting)
         self._write_watch(cluster, watch, answer)
         return answer
 
@@ -236,7 +236,7 @@ class Metac:
             new["metadata"]["finalizers"] = [f for f in new["metadata"]["finalizers"] if f != self.finalizer]
         cluster.update(new)
 
-    def _apply(self, cluster: Cluster, watch: Document, answer: Document, *, finalizing: bool) -> None:
+    def apply(self, cluster: Cluster, watch: Document, answer: Document, *, finalizing: bool) -> None:
         uid = watch["metadata"]["uid"]
         wanted = {}
         for document in answer.get("attachments") or ():

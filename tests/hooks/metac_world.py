@@ -19,6 +19,7 @@ OPENEBS = "openebs"
 HOSTNAME = "kubernetes.io/hostname"
 OF_CLUSTER = "openebs.io/cstor-pool-cluster"
 OPENEBS_FINALIZER = "cstorpoolcluster.openebs.io/finalizer"
+CAPACITY_OF_A_GROUP = 100
 ROUNDS = 60
 
 
@@ -161,13 +162,15 @@ def instance_of(cluster: Cluster, name: str, pool: Document) -> str:
     host = pool["nodeSelector"][HOSTNAME]
     spec = {key: pool[key] for key in ("nodeSelector", "dataRaidGroups", "poolConfig")} | {"hostName": host}
     labels = {OF_CLUSTER: name, HOSTNAME: host}
+    total = CAPACITY_OF_A_GROUP * len(pool["dataRaidGroups"])
     for found in instances_of(cluster, name):
         if set(devices_of(found["spec"])) & set(devices_of(pool)):
             found["metadata"]["labels"] = labels
+            found["status"]["capacity"]["total"] = total
             cluster.update({**found, "spec": spec})
             return str(found["metadata"]["name"])
-    made = f"{name}-{devices_of(pool)[0][-4:]}"
-    status: dict[str, Any] = {"phase": "ONLINE", "capacity": {"total": 100, "used": 1}}
+    made = f"{name}-{host}-{devices_of(pool)[0][-4:]}"
+    status: dict[str, Any] = {"phase": "ONLINE", "capacity": {"total": total, "used": 1}}
     cluster.create(
         {
             "apiVersion": "cstor.openebs.io/v1",

@@ -15,12 +15,13 @@ import pytest
 import trustme
 
 from quartermaster.engine.metrics import HOOK_CALLS, Metrics
-from quartermaster.hooks import Certificate, TokenFile, decode_request, group_of
+from quartermaster.hooks import Certificate, OverHTTP, TokenFile, decode_request, group_of
 from quartermaster.hooks.protocol import KnownObjects
 from quartermaster.hooks.service import HookService, ServiceOptions
 from quartermaster.resources import ConfigMap, Node, ObjectMeta, Secret, StorageNode
 from quartermaster.resources.codec import to_document
-from quartermaster.support.errors import UsageError
+from quartermaster.support import clock
+from quartermaster.support.errors import UnavailableError, UsageError
 
 from .metac_client import Answer, Cluster, Metac, post
 from .toy import TOY, storage_node
@@ -218,6 +219,23 @@ async def test_a_body_that_does_not_arrive_is_given_up() -> None:
     assert (answer.status, answer.json()["reason"]) == (408, "Timeout")
 
 
+async def test_a_body_that_breaks_off_is_the_callers_mistake(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    async with service(metrics=metrics) as url:
+        _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"POST /sync/toy HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+        async with asyncio.timeout(60):
+            while metrics.value(HOOK_CALLS, "toy", "400") < 1:
+                await asyncio.sleep(0.01)
+        headers = [("Transfer-Encoding", "chunked"), ("Content-Length", "")]
+        malformed = await sent(url, b"zz\r\n{}\r\n0\r\n\r\n", headers=headers)
+    assert malformed.status == 400
+    assert [record.exc_info for record in caplog.records] == [None] * len(caplog.records)
+    assert metrics.value(HOOK_CALLS, "toy", "500") == 0
+
+
 @pytest.mark.slow
 async def test_callers_take_no_more_memory_than_was_granted() -> None:
     options = ServiceOptions(port=0, max_request_bytes=1_000_000, body_timeout_s=1.0)
@@ -292,6 +310,27 @@ async def test_over_tls_and_with_a_token_only_who_has_it_is_answered(tmp_path: P
             await sent(url, request(), trust=ssl.create_default_context())
 
 
+async def test_a_caller_that_meets_the_wrong_kind_of_tls_is_told_so(tmp_path: Path, authority: trustme.CA) -> None:
+    asked = decode_request(TOY, json.dumps(request()).encode(), now=clock.timestamp())
+
+    async def said(url: str, trust: ssl.SSLContext | None = None) -> str:
+        caller = OverHTTP(url, trust=trust)
+        try:
+            with pytest.raises(UnavailableError) as refused:
+                await caller.call(TOY, asked)
+        finally:
+            await caller.close()
+        return str(refused.value)
+
+    async with service(certificate=certificate_in(tmp_path, authority)) as url:
+        untrusted = await said(url, ssl.create_default_context())
+        assert "its certificate is not trusted: unable to get local issuer certificate; --ca-file names" in untrusted
+        assert "does it want https?" in await said(url.replace("https:", "http:"))
+    async with service() as url:
+        assert "no TLS: " in await said(url.replace("http:", "https:"), ssl.create_default_context())
+    assert "is the hook service running?" in await said(url)
+
+
 async def test_a_renewed_certificate_is_used_and_half_of_one_is_not(tmp_path: Path, authority: trustme.CA) -> None:
     certificate = certificate_in(tmp_path, authority)
     other = trustme.CA()
@@ -326,6 +365,7 @@ async def test_an_end_waits_for_the_call_that_is_in_hand() -> None:
     body = json.dumps(request()).encode()
     serving = HookService([TOY], LOCAL).serving()
     port = await serving.__aenter__()
+    assert (await sent(f"http://127.0.0.1:{port}", body)).status == 200
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"POST /sync/toy HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     writer.write(head.encode() + body[:100])

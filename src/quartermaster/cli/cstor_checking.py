@@ -9,6 +9,7 @@ import click
 
 from quartermaster.backends.cstor.contract import World, check
 from quartermaster.backends.cstor.inventory import Inventory
+from quartermaster.backends.cstor.report import counted
 from quartermaster.backends.cstor.view import pools_of
 from quartermaster.cli.given import read_given
 from quartermaster.cli.output import format_document, parse_output
@@ -25,7 +26,7 @@ from quartermaster.resources.openebs import (
     CStorPoolInstance,
     CStorVolumeReplica,
 )
-from quartermaster.support.errors import Problem, UsageError
+from quartermaster.support.errors import NotFoundError, Problem, UsageError
 
 if TYPE_CHECKING:
     from quartermaster.cli.session import Session
@@ -42,6 +43,11 @@ async def check_file(session: Session, file: str, *, against: str | None, live: 
     present = read_objects([against]) if against else []
     if live:
         present = await _read_store(session)
+        if not present:
+            raise NotFoundError(
+                "cannot check against the store: it has neither nodes nor block devices nor pool clusters",
+                hint="--store names another one; without --live the file alone is checked",
+            )
     around = [obj for obj in (*present, *given) if isinstance(obj, _SEEN)]
     old = {obj.metadata.name: obj for obj in present if isinstance(obj, CStorPoolCluster)}
     found: list[tuple[CStorPoolCluster, list[Problem]]] = []
@@ -99,6 +105,6 @@ def _tell(found: Sequence[tuple[CStorPoolCluster, list[Problem]]], *, looked: bo
             for problem in problems:
                 click.echo(f"  {problem}")
         else:
-            click.echo(f"{cluster.metadata.name}: {len(cluster.spec.pools)} pools, fine")
+            click.echo(f"{cluster.metadata.name}: {counted(len(cluster.spec.pools), 'pool')}, fine")
     if not looked:
         click.echo("note: nodes and disks were not looked at; --live takes them from the store", err=True)

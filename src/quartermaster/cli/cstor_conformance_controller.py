@@ -34,7 +34,8 @@ def command(
 ) -> None:
     """Run what is asked for by ConformanceReports, in the foreground, until it is interrupted.
 
-    Several may run: one of them leads, the others wait. The Lease by which they agree is in the namespace of -n.
+    Several may run: one of them leads, the others wait. The Lease by which they agree is in the namespace
+    openebs, or in that of -n: give the same one to all.
     """
     from quartermaster.cli.cstor_conformance_running import control_conformance
     from quartermaster.cli.cstor_running import Controlled, HooksAt

@@ -38,7 +38,8 @@ def command(
 ) -> None:
     """Run the controller of cStor clusters, in the foreground, until it is interrupted.
 
-    Several may run: one of them leads, the others wait. The Lease by which they agree is in the namespace of -n.
+    Several may run: one of them leads, the others wait. The Lease by which they agree is in the namespace
+    openebs, or in that of -n: give the same one to all.
     """
     from quartermaster.cli.cstor_running import Controlled, HooksAt, control
 

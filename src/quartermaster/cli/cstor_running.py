@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +17,11 @@ from quartermaster.cli.session import checked_namespace
 from quartermaster.hooks.access import Certificate, TokenFile, trust
 from quartermaster.hooks.assembly import LEASE, controller_runtime
 from quartermaster.hooks.callers import Caller, InProcess, OverHTTP
+from quartermaster.hooks.protocol import declared_kinds
+from quartermaster.resources import Namespace
+from quartermaster.resources.openebs import OPENEBS_NAMESPACE
 from quartermaster.resources.quantity import Amount, check_quantity
-from quartermaster.support.errors import UsageError
+from quartermaster.support.errors import NotFoundError, QuartermasterError, UsageError
 
 if TYPE_CHECKING:
     from quartermaster.backends.cstor.hook import Hook
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from quartermaster.stores import Store
 
 MANAGER = "cstorpoolauto"
+_LEAST_REQUEST = 1024
 
 
 class HooksAt(msgspec.Struct, frozen=True):
@@ -63,8 +67,10 @@ def service_options(listen: str, size: str) -> ServiceOptions:
         ) from error
     if wrong := check_quantity(size):
         raise UsageError(f'cannot use the size "{size}": it {wrong}', hint="for example 64Mi")
+    if (most := Amount.of(size).bytes) < _LEAST_REQUEST:
+        raise UsageError(f'cannot use the size "{size}": no request is so small', hint="for example 64Mi")
     host, port = host_and_port(listen)
-    return ServiceOptions(host=host, port=port, max_request_bytes=Amount.of(size).bytes)
+    return ServiceOptions(host=host, port=port, max_request_bytes=most)
 
 
 async def serve(
@@ -112,11 +118,14 @@ async def control_hooks(
     watched = checked_namespace(controlled.watch_namespace or "") or None
     caller = _caller(place)
     try:
+        # Whatever context somebody has: two that look in different places would both lead.
+        namespace = session.given_namespace or OPENEBS_NAMESPACE
+        await _tell_what_is_missing(store, hooks, namespace)
         runtime = controller_runtime(
             store,
             hooks,
             caller=caller,
-            namespace=session.namespace(store),
+            namespace=namespace,
             watch_namespace=watched,
             lease=lease,
             listen=_listen(controlled.listen),
@@ -126,6 +135,24 @@ async def control_hooks(
         await runtime.run()
     finally:
         await caller.close()
+
+
+async def _tell_what_is_missing(store: Store, hooks: Sequence[Hook], namespace: str) -> None:
+    """A controller waits for kinds that nobody has installed, and for its own namespace: people should know."""
+    if store.fences:
+        return  # such a store knows all kinds, and any namespace
+    for kind in dict.fromkeys(kind for hook in hooks for kind in (hook.watch, *declared_kinds(hook))):
+        await _tell_if_missing(store.list(kind, limit=1))
+    await _tell_if_missing(store.get(Namespace, namespace))
+
+
+async def _tell_if_missing(look: Awaitable[object]) -> None:
+    try:
+        await look
+    except NotFoundError as error:
+        click.echo(f"note: {error}; waiting until it is there", err=True)
+    except QuartermasterError:
+        return  # it may not look, or not now; who has to will say so
 
 
 def host_and_port(text: str) -> tuple[str, int]:

@@ -9,7 +9,7 @@ import msgspec
 from quartermaster.backends.cstor.decide import decide, gather, judged
 from quartermaster.backends.cstor.hook import Attachments, SyncRequest
 from quartermaster.backends.cstor.hooks import CONFIG_HOOK
-from quartermaster.backends.cstor.report import Report, refused_report, report
+from quartermaster.backends.cstor.report import Report, counted, refused_report, report
 from quartermaster.cli.planning import Planned
 from quartermaster.cli.tables import Writer
 from quartermaster.resources.agility import CStorClusterConfig
@@ -59,7 +59,7 @@ def _lines(obj: CStorClusterConfig, found: Report, *, wide: bool) -> Iterator[st
             for text in texts:
                 yield f"  {text}"
             yield ""
-    yield f"Capacity: {found.capacity} in {len(found.chosen)} pools (before what ZFS keeps for itself)"
+    yield f"Capacity: {found.capacity} in {counted(len(found.chosen), 'pool')} (before what ZFS keeps for itself)"
 
 
 def _chosen_lines(found: Report, *, wide: bool) -> Iterator[str]:

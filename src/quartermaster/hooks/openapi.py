@@ -51,7 +51,7 @@ _REFUSAL: Document = {
     "properties": {"code": {"type": "integer"}, "reason": {"type": "string"}, "message": {"type": "string"}},
 }
 REFUSALS = {
-    400: "The body is not JSON.",
+    400: "The body is not JSON, or breaks off.",
     401: "The bearer token is missing or wrong.",
     404: "There is no such hook.",
     408: "The body did not arrive in time.",

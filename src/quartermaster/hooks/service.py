@@ -11,6 +11,8 @@ is given up. With a token every path but the two of health wants it.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 
@@ -41,6 +43,18 @@ _LINGERING_S = 1.0
 _OPEN_PATHS = ("/healthz", "/readyz")
 
 _log = logger("hooks.service")
+
+
+class _OneLine(logging.Filter):
+    """Who speaks no HTTP is told so, and gets a line in the log: aiohttp would add the stack of its parser."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.exc_info = None
+        return True
+
+
+_PROTOCOL_LOG = logging.getLogger("quartermaster.hooks.http")
+_PROTOCOL_LOG.addFilter(_OneLine())
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +100,9 @@ class HookService:
         runner = web.AppRunner(
             self._application(),
             access_log=None,
+            logger=_PROTOCOL_LOG,
             shutdown_timeout=_SHUTDOWN_S,
+            auto_decompress=False,  # such bodies are refused, and aiohttp would look into what is left of them
             keepalive_timeout=_IDLE_S,
             lingering_time=_LINGERING_S,
         )
@@ -98,7 +114,7 @@ class HookService:
                 await site.start()
             except OSError as error:
                 raise UsageError(
-                    f"cannot serve hooks on {options.host}:{options.port}: {error.strerror}",
+                    f"cannot serve hooks on {options.host}:{options.port}: {_cause(error)}",
                     hint="choose another address with --listen",
                 ) from error
             async with TaskGroup() as group:
@@ -149,10 +165,15 @@ class HookService:
         except web.HTTPRequestEntityTooLarge:
             status, code, message = 413, "TooLarge", self._too_large()
         except web.HTTPException as error:
-            status, code, message = error.status, error.reason.replace(" ", ""), f"{request.method} {request.path}"
+            status, code = error.status, error.reason.replace(" ", "")
+            message = f"cannot answer {request.method} {request.path}; /openapi.json says what there is"
         except Exception:
             _log.exception("hook failed", path=request.path)
-            status, code, message = 500, "HookFailed", "the hook failed; the log of the service has the details"
+            status, code, message = (
+                500,
+                "HookFailed",
+                "cannot answer: the hook failed; see the log of the service",
+            )
         name = request.match_info.get("hook", "")
         if name in self._hooks:
             self._metrics.counter(HOOK_CALLS, name, str(status)).inc()
@@ -170,7 +191,7 @@ class HookService:
         if self._token is None or request.path in _OPEN_PATHS:
             return
         if not self._token.accepts(request.headers.get("Authorization", "")):
-            raise RequestRefusedError(401, "Unauthorized", "the bearer token is missing or wrong")
+            raise RequestRefusedError(401, "Unauthorized", "cannot answer: the bearer token is missing or wrong")
 
     async def _sync(self, request: web.Request) -> web.StreamResponse:
         return await self._called(request, self._hook(request))
@@ -178,11 +199,12 @@ class HookService:
     async def _finalize(self, request: web.Request) -> web.StreamResponse:
         hook = self._hook(request)
         if hook.finalize is None:
-            raise RequestRefusedError(404, "NotFound", f"the hook {hook.name} has nothing to finalize")
+            raise RequestRefusedError(404, "NotFound", f"cannot call the hook {hook.name}: it has nothing to finalize")
         return await self._called(request, hook, finalize=True)
 
     async def _called(self, request: web.Request, hook: Hook, *, finalize: bool = False) -> web.StreamResponse:
         self._in_hand += 1
+        self._idle.clear()
         try:
             return await self._answer(request, hook, finalize=finalize)
         finally:
@@ -195,7 +217,7 @@ class HookService:
         started = clock.monotonic()
         asked = decode_request(hook, body, now=clock.timestamp(), known=self._known)
         if finalize and not asked.finalizing:
-            raise RequestRefusedError(409, "Stale", f'"finalizing" is not true in a call of {request.path}')
+            raise RequestRefusedError(409, "Stale", f'cannot call {request.path}: "finalizing" is not true')
         answer = encode_response(_call(hook, asked))
         self._durations[hook.name].observe(clock.monotonic() - started)
         self._answered[hook.name].inc()
@@ -206,30 +228,32 @@ class HookService:
         hook = self._hooks.get(name)
         if hook is None:
             known = ", ".join(self._hooks) or "none"
-            raise RequestRefusedError(404, "NotFound", f'there is no hook "{name}"; known are {known}')
+            raise RequestRefusedError(404, "NotFound", f'cannot find the hook "{name}"; known are {known}')
         return hook
 
     async def _body(self, request: web.Request) -> bytes:
         """The whole body, within its bounds."""
         if request.headers.get("Content-Encoding", "identity") != "identity":
-            raise RequestRefusedError(415, "UnsupportedMediaType", "the body is compressed; send it as it is")
+            raise RequestRefusedError(415, "UnsupportedMediaType", "cannot read the body: it is compressed")
         limit = self._options.max_request_bytes
         length = limit if request.content_length is None else request.content_length
         if length > limit:
             raise RequestRefusedError(413, "TooLarge", self._too_large())
         if self._ending or length > self._granted:
-            raise RequestRefusedError(503, "Busy", "too much is in hand, or the service ends; try again")
+            raise RequestRefusedError(503, "Busy", "cannot answer now: too much is in hand, or the service ends")
         self._granted -= length
         try:
             async with asyncio.timeout(self._options.body_timeout_s):
                 return await request.read()
         except TimeoutError:
-            raise RequestRefusedError(408, "Timeout", "the body did not arrive in time") from None
+            raise RequestRefusedError(408, "Timeout", "cannot read the body: it did not arrive in time") from None
+        except (ConnectionError, web.RequestPayloadError):
+            raise RequestRefusedError(400, "Incomplete", "cannot read the body: it broke off") from None
         finally:
             self._granted += length
 
     def _too_large(self) -> str:
-        return f"the body is larger than {self._options.max_request_bytes} bytes; see --max-request-size"
+        return f"cannot read the body: larger than {self._options.max_request_bytes} bytes; see --max-request-size"
 
     async def _openapi(self, _: web.Request) -> web.StreamResponse:
         return web.Response(body=self._description, content_type="application/json")
@@ -245,8 +269,13 @@ class HookService:
         return web.Response(status=503 if self._ending else 200, text="ending\n" if self._ending else "ok\n")
 
 
+def _cause(error: OSError) -> str:
+    """asyncio puts the address before what the system said; that stands in our sentence already."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror or error)
+
+
 def _call(hook: Hook, request: SyncRequest) -> SyncResponse:
     function = hook.finalize if request.finalizing else hook.sync
     if function is None:
-        raise RequestRefusedError(404, "NotFound", f"the hook {hook.name} has nothing to finalize")
+        raise RequestRefusedError(404, "NotFound", f"cannot call the hook {hook.name}: it has nothing to finalize")
     return function(request)

@@ -13,9 +13,8 @@ import msgspec
 
 from quartermaster.resources.agility import NodeSelectorTerm, PoolToleration
 from quartermaster.resources.kubernetes.core import Node, Taint
-from quartermaster.resources.openebs import HOSTNAME_LABEL
+from quartermaster.resources.marks import HOSTNAME_LABEL, ZONE_LABEL
 
-ZONE_LABEL = "topology.kubernetes.io/zone"
 _EVICTING = ("NoSchedule", "NoExecute")
 
 

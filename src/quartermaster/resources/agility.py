@@ -196,8 +196,8 @@ class CStorClusterConfigSpec(Struct):
 
 
 class PoolCounts(Struct):
-    wanted: Annotated[int, declare("How many pools are planned.")] = 0
-    ready: Annotated[int, declare("How many of them are online.")] = 0
+    wanted: Annotated[int | None, declare("How many pools there should be.")] = None
+    ready: Annotated[int | None, declare("How many of them are online.")] = None
 
 
 class MissingDevice(Struct):

@@ -25,7 +25,6 @@ DEVICE_VERSION = "v1alpha1"
 # Where OpenEBS keeps its devices and pools unless it was installed elsewhere.
 OPENEBS_NAMESPACE = "openebs"
 
-HOSTNAME_LABEL = "kubernetes.io/hostname"  # on a Node, a BlockDevice and a CStorPoolInstance alike
 POOL_CLUSTER_LABEL = "openebs.io/cstor-pool-cluster"  # on instances and claims: the CStorPoolCluster
 POOL_INSTANCE_LABEL = "cstorpoolinstance.openebs.io/name"  # on a CStorVolumeReplica: the instance that holds it
 VOLUME_LABEL = "cstorvolume.openebs.io/name"  # on a CStorVolumeReplica: the volume of which it is a copy

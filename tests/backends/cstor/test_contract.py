@@ -8,7 +8,8 @@ from quartermaster.backends.cstor.contract import World as Around
 from quartermaster.backends.cstor.contract import check
 from quartermaster.backends.cstor.inventory import Inventory
 from quartermaster.resources import from_document
-from quartermaster.resources.openebs import HOSTNAME_LABEL, BlockDeviceClaim, CStorPoolCluster
+from quartermaster.resources.marks import HOSTNAME_LABEL
+from quartermaster.resources.openebs import BlockDeviceClaim, CStorPoolCluster
 from tests.backends.cstor.world import OPENEBS, device, node
 
 Groups = list[list[str]]

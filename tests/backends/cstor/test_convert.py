@@ -57,10 +57,14 @@ def test_without_a_provisioner_existing_disks_are_used() -> None:
 
 
 def test_what_cannot_be_read_is_told_all_at_once() -> None:
+    wrong = old({"diskCount": 0, "diskCapacity": "many"}, {"nodeLabel": "node-1"})
+    wrong["spec"]["cspiList"]["poolType"] = "raid5"
     with pytest.raises(InvalidError) as caught:
-        convert(old({"diskCount": 0, "diskCapacity": "many"}))
-    assert [problem.path for problem in caught.value.problems] == [
-        "spec.cspiList.items[0].nodeLabel",
-        "spec.cspiList.items[0].diskCount",
-        "spec.cspiList.items[0].diskCapacity",
+        convert(wrong)
+    assert [(problem.path, problem.message) for problem in caught.value.problems] == [
+        ("spec.cspiList.poolType", "must be one of stripe, mirror, raidz, raidz2; is raid5"),
+        ("spec.cspiList.items[0].nodeLabel", "is missing"),
+        ("spec.cspiList.items[0].diskCount", "must be a whole number of at least 1, is 0"),
+        ("spec.cspiList.items[0].diskCapacity", "must be a number with a unit, is many"),
+        ("spec.cspiList.items[1].nodeLabel", "must be KEY=VALUE, is node-1"),
     ]

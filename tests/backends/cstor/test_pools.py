@@ -7,7 +7,7 @@ import pytest
 from quartermaster.backends.cstor import reasons
 from quartermaster.resources import to_document
 from quartermaster.resources.openebs import CStorPoolCluster
-from tests.backends.cstor.test_workflows import MIRROR, SELECTED, cluster
+from tests.backends.cstor.clusters import MIRROR, SELECTED, cluster
 from tests.backends.cstor.world import World, external, replace
 
 STATED = {
@@ -38,6 +38,7 @@ def test_every_field_of_the_declaration_reaches_every_pool() -> None:
     assert pool_configs(world) == [{"dataRaidGroupType": "mirror", **WRITTEN}] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", sorted(STATED))
 def test_a_field_that_is_declared_later_and_taken_back_is_gone_from_the_pools(field: str) -> None:
     world = cluster(poolConfig=MIRROR)

@@ -19,9 +19,9 @@ from quartermaster.backends.cstor.hook import Attachments, SyncRequest
 from quartermaster.backends.cstor.hooks import CONFIG_HOOK
 from quartermaster.backends.cstor.names import CONFIG_UID_LABEL
 from quartermaster.resources.kubernetes.core import Node, ObjectReference
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.openebs import (
-    HOSTNAME_LABEL,
     POOL_CLUSTER_LABEL,
     POOL_INSTANCE_LABEL,
     VOLUME_LABEL,
@@ -362,6 +362,7 @@ def test_no_life_breaks_the_rules_deep(
     check_again(life)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(SIZES)), st.booleans(), st.lists(st.sampled_from(NAMES[4:]), unique=True, min_size=1))
 def test_a_new_node_never_moves_a_pool(raid: str, local: bool, new: list[str]) -> None:

@@ -13,7 +13,7 @@ from quartermaster.resources.agility import ATTACHER_ANNOTATION, CStorClusterCon
 from quartermaster.resources.kubernetes.core import Node, ObjectReference
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, VolumeAttachment
 from quartermaster.resources.openebs import BlockDevice, CStorPoolCluster, CStorPoolInstance, CStorVolumeReplica
-from tests.backends.cstor.test_workflows import MIRROR, SELECTED, cluster, local_world, lose
+from tests.backends.cstor.clusters import MIRROR, SELECTED, cluster, local_world, lose
 from tests.backends.cstor.world import OPENEBS, World, config, device, external, node, replace
 
 
@@ -168,7 +168,7 @@ def test_deletion_waits_for_copies_that_only_openebs_counts() -> None:
     assert world.pool_cluster is not None
     status, reason, message = world.condition(reasons.DELETION_BLOCKED)
     assert (status, reason) == ("True", reasons.VOLUME_REPLICAS)
-    assert "6 volume replicas are left" in message
+    assert "volume replicas are left, 6 in all" in message
     world.settle()
     assert world.of(CStorClusterConfig) == []
 
@@ -188,6 +188,7 @@ def affine(world: World, host: str, term: dict[str, Any]) -> None:
     world.settle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("term", "target"),
     [
@@ -313,6 +314,7 @@ def test_a_class_that_changes_later_leaves_the_disks_that_are_there() -> None:
     assert len(world.applied) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["data", "spare", "readCache"])
 def test_a_disk_that_is_in_no_pool_is_replaced_when_its_storage_asks(role: str) -> None:
     cache = {"csiAttacherName": "csi.example", "storageClassName": "fast"}

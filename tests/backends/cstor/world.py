@@ -25,9 +25,9 @@ from quartermaster.resources.kubernetes.volumes import (
     StorageClass,
     VolumeAttachment,
 )
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import Object
 from quartermaster.resources.openebs import (
-    HOSTNAME_LABEL,
     POOL_CLUSTER_LABEL,
     POOL_INSTANCE_LABEL,
     VOLUME_LABEL,

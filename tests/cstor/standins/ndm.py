@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from quartermaster.engine import DONE, Request, Result, Scope
 from quartermaster.hooks.conformance.hands import LOST_ANNOTATION
 from quartermaster.resources import Node, ObjectMeta, PersistentVolume, VolumeAttachment
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.openebs import (
     ACTIVE,
-    HOSTNAME_LABEL,
     INACTIVE,
     OPENEBS_NAMESPACE,
     UNCLAIMED,

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from quartermaster.engine import DONE, Request, Result, Scope
 from quartermaster.resources import ObjectMeta, ObjectReference, OwnerReference
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.openebs import (
     CLAIMED,
     CSTOR_GROUP,
     CSTOR_VERSION,
-    HOSTNAME_LABEL,
     ONLINE,
     OPENEBS_NAMESPACE,
     POOL_CLUSTER_LABEL,

@@ -260,7 +260,8 @@ def _blocked(gathered: Gathered, request: SyncRequest) -> SyncResponse:
     response = sync(request)
     status = msgspec.convert(response.status, CStorClusterConfigStatus)
     message = (
-        f"{len(gathered.replicas)} volume replicas are left: {listed(gathered.replicas)}; delete their volumes first"
+        f"volume replicas are left, {len(gathered.replicas)} in all: {listed(gathered.replicas)}; "
+        "delete their volumes first"
     )
     finding = Finding(reasons.DELETION_BLOCKED, True, reasons.VOLUME_REPLICAS, message)
     conditions = merged_conditions(status.conditions, [finding], generation=config.metadata.generation, now=request.now)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from quartermaster.resources.agility import GROUP, VERSION
+from quartermaster.resources.agility import GROUP, RAID_TYPES, VERSION
 from quartermaster.resources.quantity import Amount, check_quantity
 from quartermaster.support.errors import InvalidError, Problem
 
@@ -80,19 +80,22 @@ def _problems(old: Document) -> Iterator[Problem]:
     if not isinstance(pools, Mapping):
         yield Problem("spec.cspiList", "is missing")
         return
+    if (kind := pools.get("poolType")) and kind not in RAID_TYPES:
+        yield Problem("spec.cspiList.poolType", f"must be one of {', '.join(RAID_TYPES)}; is {kind}")
     items = pools.get("items") or []
     if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
         yield Problem("spec.cspiList.items", "must be a list of pools")
         return
     for position, item in enumerate(items):
         path = f"spec.cspiList.items[{position}]"
-        if not _labels(item.get("nodeLabel")):
-            yield Problem(f"{path}.nodeLabel", "is missing", "for example kubernetes.io/hostname=node-1")
+        if not _labels(label := item.get("nodeLabel")):
+            wrong = "is missing" if label is None else f"must be KEY=VALUE, is {label}"
+            yield Problem(f"{path}.nodeLabel", wrong, "for example kubernetes.io/hostname=node-1")
         count, capacity = item.get("diskCount"), item.get("diskCapacity")
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
             yield Problem(f"{path}.diskCount", f"must be a whole number of at least 1, is {count}")
         if capacity is not None and (wrong := check_quantity(capacity)):
-            yield Problem(f"{path}.diskCapacity", wrong)
+            yield Problem(f"{path}.diskCapacity", f"{wrong}, is {capacity}", "for example 10Gi")
 
 
 def _labels(given: Any) -> dict[str, str]:

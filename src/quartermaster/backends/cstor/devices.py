@@ -12,11 +12,11 @@ from functools import lru_cache
 import msgspec
 
 from quartermaster.backends.cstor.names import CONFIG_UID_LABEL, STORAGE_UID_LABEL
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.openebs import (
     ACTIVE,
     CLAIMED,
     DEVICE_TAG_LABEL,
-    HOSTNAME_LABEL,
     RELEASED,
     ZFS_MEMBER,
     BlockDevice,

@@ -21,8 +21,9 @@ from quartermaster.backends.cstor.names import CONFIG_UID_LABEL
 from quartermaster.planning.nodes import NodeFacts, facts_of, fits
 from quartermaster.resources.agility import NodeSelectorTerm
 from quartermaster.resources.kubernetes.core import Node
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import Object
-from quartermaster.resources.openebs import HOSTNAME_LABEL, BlockDevice
+from quartermaster.resources.openebs import BlockDevice
 
 _Place = tuple[str, str]  # namespace and name
 # What is remembered per selector costs memory for each node; beyond so many selectors the oldest is forgotten.

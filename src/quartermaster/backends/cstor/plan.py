@@ -88,7 +88,11 @@ def refusal(node: NodeFacts, ground: Ground) -> str:
     if ground.criteria is None:
         return ""
     free = ground.inventory.free_on(node.hostname, ground.criteria)
-    return f"it has {free} free disks that fit, and a pool needs {settings.disks}" if free < settings.disks else ""
+    return (
+        f"it has too few free disks that fit: {free}, and a pool needs {settings.disks}"
+        if free < settings.disks
+        else ""
+    )
 
 
 def _node_refusal(node: NodeFacts, tolerations: Sequence[PoolToleration]) -> str:

@@ -87,7 +87,10 @@ def sync(request: SyncRequest) -> SyncResponse:
         answer.want(document, sets.get(document["metadata"]["name"]))
     names = {document["metadata"]["name"] for document in wanted}
     ready = [name for name in names if name in sets and sets[name].status.phase == reasons.READY]
-    stage = disks_stage(len(ready), len(names), "storage sets are ready")
+    if plan.spec.nodes:
+        stage = disks_stage(len(ready), len(names), "storage sets are ready")
+    else:
+        stage = Stage(reasons.PENDING, reasons.DISKS_PENDING, "no node is planned")
     return answer.response(status=progress(plan.status, plan, stage, request.now))
 
 

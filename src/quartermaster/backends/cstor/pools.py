@@ -16,8 +16,8 @@ from quartermaster.backends.cstor.groups import cut
 from quartermaster.backends.cstor.settings import Settings
 from quartermaster.backends.cstor.view import DATA, SPARE, WRITE_CACHE, Cluster, Disk, Pool, Slot, names_of
 from quartermaster.resources.kubernetes.workloads import ResourceRequirements, Toleration
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.openebs import (
-    HOSTNAME_LABEL,
     MIRROR,
     STRIPE,
     CStorPoolSettings,

@@ -87,6 +87,10 @@ def _change(change: Change) -> str:
     return f"{_VERBS[change.kind]} node {change.node}: {change.why}"
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _chosen(slot: Slot, decision: Decision) -> ChosenNode:
     settings, node = decision.settings, slot.node
     known = decision.cluster.inventory.node(node.name, node.uid)
@@ -138,7 +142,7 @@ def _others(gathered: Gathered, decision: Decision) -> tuple[OtherNode, ...]:
         if not why:
             enough = len(decision.nodes) >= settings.least_pools
             why = (
-                f"it could be, but {len(decision.nodes)} pools are enough (at least {settings.least_pools}, "
+                f"it could be, but there are enough: {len(decision.nodes)} (at least {settings.least_pools}, "
                 f"at most {settings.most_pools})"
                 if enough
                 else "it could be, but another change has to end first"
@@ -151,12 +155,13 @@ def _recommendations(gathered: Gathered, decision: Decision) -> tuple[str, ...]:
     settings = decision.settings
     found = []
     if decision.choice.missing:
-        found.append(f"{decision.choice.missing} more nodes are needed: label or add them, or lower minPoolCount")
+        needed = "1 more node is" if decision.choice.missing == 1 else f"{decision.choice.missing} more nodes are"
+        found.append(f"{needed} needed: label or add nodes, or lower minPoolCount")
     made = sum((slot.node.disks or 0) - len(slot.of_role(DATA)) for slot in decision.cluster.slots)
     if settings.provisioner is not None and made > 0:
         total = of_bytes(made * settings.least_bytes)
         found.append(
-            f"{made} disks of {settings.capacity} will be made from class "
+            f"{counted(made, 'disk')} of {settings.capacity} will be made from class "
             f"{settings.provisioner.storage_class_name}: {total} in all"
         )
     if settings.local is not None:
@@ -180,5 +185,6 @@ def _device_recommendations(gathered: Gathered, decision: Decision) -> list[str]
         free = sum(1 for d in gathered.inventory.devices_on(node.hostname) if is_free(d, criteria))
         if 0 < free < decision.settings.disks:
             lacking = decision.settings.disks - free
-            found.append(f"{lacking} more disks of at least {decision.settings.capacity} would make {name} usable")
+            disks = counted(lacking, "more disk")
+            found.append(f"{disks} of at least {decision.settings.capacity} would make {name} usable")
     return found

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from quartermaster.backends.cstor import reasons
-from quartermaster.backends.cstor.decide import Decision, Gathered
+from quartermaster.backends.cstor.decide import Decision, Gathered, ground_for
 from quartermaster.backends.cstor.hook import NORMAL, WARNING, Document, HookEvent
 from quartermaster.backends.cstor.names import REPLACE_ANNOTATION
-from quartermaster.backends.cstor.plan import Held
+from quartermaster.backends.cstor.plan import Held, refusal
 from quartermaster.backends.cstor.settings import Caution, Verdict
 from quartermaster.backends.cstor.view import DATA, Pool
-from quartermaster.resources.agility import CStorClusterConfigStatus, PoolCounts
+from quartermaster.resources.agility import CStorClusterConfigStatus, PoolCounts, Storage
 from quartermaster.resources.conditions import find_condition, set_condition
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.model import Condition, Object
@@ -52,6 +52,8 @@ _STUCK = (
     reasons.DEVICE_OBJECT_GONE,
     reasons.NO_REPLACEMENT,
 )
+# What a Storage waits for is said of the whole cluster too, where waiting does not help.
+_DECLARED_WRONG = (reasons.CLASS_MISSING, reasons.NOT_A_CSI_VOLUME, reasons.DEVICE_AMBIGUOUS)
 _SHOWN = 5
 
 
@@ -140,12 +142,12 @@ def findings_of(gathered: Gathered, decision: Decision) -> Iterator[Finding]:
     yield Finding(reasons.VALID, True, reasons.AS_DECLARED)
     yield from _warned(decision.verdict.warnings)
     yield _planned(gathered, decision)
-    yield _storage_ready(decision)
+    yield _storage_ready(gathered, decision)
     yield _applied(gathered, decision)
     yield _healthy(gathered)
     if (missing := decision.choice.missing) > 0:
         want, got = decision.settings.least_pools, decision.settings.least_pools - missing
-        message = f"{max(got, 0)} of {want} pools have a node: {decision.choice.missing} nodes are missing"
+        message = f"{max(got, 0)} of {want} pools have a node; still to be found: {decision.choice.missing}"
         yield Finding(reasons.IS_DEGRADED, True, reasons.MISSING_POOLS, message)
     yield from _first(reasons.NODE_CHANGE_HELD, decision.choice.held)
     yield from _first(reasons.DISK_LOST, decision.diagnosis.findings)
@@ -174,11 +176,23 @@ def _planned(gathered: Gathered, decision: Decision) -> Finding:
     elif decision.settings.least_pools == 0:
         message = "minPoolCount is 0"
     else:
-        message = f"none of {allowed} allowed nodes can be chosen: `qm plan` says why of each"
+        message = f"none of {allowed} allowed nodes can be chosen: {_refusals(gathered, decision)}"
     return Finding(reasons.PLANNED, False, reasons.NO_CANDIDATES, message)
 
 
-def _storage_ready(decision: Decision) -> Finding:
+def _refusals(gathered: Gathered, decision: Decision) -> str:
+    """What is in the way of the allowed nodes, each cause once, with some of the nodes that it keeps away."""
+    ground = ground_for(gathered, decision.settings, 0, ())
+    names: dict[str, list[str]] = {}
+    for name in sorted(gathered.inventory.allowed(decision.settings.terms)):
+        why = refusal(gathered.inventory.nodes[name], ground) or "another change has to end first"
+        names.setdefault(why, []).append(name)
+    return listed(
+        f"{why} ({', '.join(found[:_SHOWN])}{' …' if len(found) > _SHOWN else ''})" for why, found in names.items()
+    )
+
+
+def _storage_ready(gathered: Gathered, decision: Decision) -> Finding:
     disks = [disk for slot in decision.cluster.slots for disk in slot.disks]
     ready = sum(1 for disk in disks if disk.ready)
     wanted = sum(
@@ -190,7 +204,14 @@ def _storage_ready(decision: Decision) -> Finding:
             reasons.STORAGE_READY, True, reasons.DISKS_ACTIVE, f"all {wanted} disks are active on their nodes"
         )
     message = f"{ready} of {wanted} disks are active on their nodes" if wanted else "no disk is planned yet"
+    causes = {storage.status.message for storage in gathered.storages if _is_declared_wrong(storage)}
+    message = listed([message, *sorted(causes)])
     return Finding(reasons.STORAGE_READY, False, reasons.DISKS_PENDING, message)
+
+
+def _is_declared_wrong(storage: Storage) -> bool:
+    found = find_condition(storage.status.conditions, reasons.IS_READY)
+    return found is not None and found.reason in _DECLARED_WRONG
 
 
 def _applied(gathered: Gathered, decision: Decision) -> Finding:
@@ -219,7 +240,9 @@ def _healthy(gathered: Gathered) -> Finding:
         f"{pool.host} {pool.instance.status.phase or 'of no phase' if pool.instance is not None else 'not made yet'}"
         for pool in sick
     )
-    return Finding(reasons.POOLS_HEALTHY, False, reasons.NOT_ONLINE, "not online: " + listed(phases))
+    # Of pools that OpenEBS is making nobody needs to be warned.
+    reason = reasons.NONE_YET if all(map(_is_fresh, sick)) else reasons.NOT_ONLINE
+    return Finding(reasons.POOLS_HEALTHY, False, reason, "not online: " + listed(phases))
 
 
 def _first(type_: str, held: Sequence[Held]) -> Iterator[Finding]:
@@ -308,7 +331,7 @@ def status_of(gathered: Gathered, decision: Decision, now: str) -> CStorClusterC
     return CStorClusterConfigStatus(
         phase=phase_of(gathered, decision),
         message=sentence_of(findings, ready, len(decision.nodes)),
-        pools=PoolCounts(wanted=len(decision.nodes), ready=ready),
+        pools=PoolCounts(wanted=max(len(decision.nodes), decision.settings.least_pools), ready=ready),
         capacity=of_bytes(total) if total else None,
         used_capacity=of_bytes(used) if total else None,
         conditions=merged_conditions(old.conditions, findings, generation=generation, now=now, over=_PASSING),

@@ -29,11 +29,11 @@ from quartermaster.resources.agility import (
     PlanNode,
     Storage,
 )
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import Object
 from quartermaster.resources.openebs import (
     DISK_REPLACEMENT,
     HEALTHY,
-    HOSTNAME_LABEL,
     ONLINE,
     POOL_CLUSTER_LABEL,
     POOL_EXPANSION,

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from quartermaster.hooks.conformance.site import NODE_LABEL, ScenarioSkippedError, Site
 from quartermaster.resources import Node, ObjectMeta, PersistentVolume
 from quartermaster.resources.kubernetes.core import CoreCondition, NodeStatus
+from quartermaster.resources.marks import HOSTNAME_LABEL, ZONE_LABEL
 from quartermaster.resources.openebs import (
     ACTIVE,
-    HOSTNAME_LABEL,
     MIRROR,
     POOL_INSTANCE_LABEL,
     UNCLAIMED,
@@ -41,7 +41,6 @@ from quartermaster.support.errors import AlreadyExistsError, NotFoundError
 
 USABLE_LABEL = "conformance.dao.mayadata.io/use"  # on real nodes that scenarios may use
 LOST_ANNOTATION = "conformance.dao.mayadata.io/lost"  # on a volume of a rehearsal: its disk is broken
-ZONE_LABEL = "topology.kubernetes.io/zone"
 _LEFT = ".left"  # after the name of a scenario: a node that it uses and that its config may not use any more
 
 

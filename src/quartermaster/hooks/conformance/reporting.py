@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
+from quartermaster.hooks.conformance.running import FAILED, SKIPPED
 from quartermaster.resources.conformance import ConformanceReport
 from quartermaster.stores.base import Store
 from quartermaster.support.errors import NotFoundError
@@ -20,26 +21,30 @@ PAGE = "/report/{namespace}/{name}.xml"
 
 
 def junit(report: ConformanceReport) -> bytes:
-    """One suite with a case per scenario that has ended so far."""
+    """One suite with a case per scenario that has ended so far, and one for a run that failed as a whole."""
     status = report.status
     outcomes = [result.outcome for result in status.results]
+    broken = status.phase == FAILED and FAILED not in outcomes
     suite = ElementTree.Element(
         "testsuite",
         name=report.metadata.name,
-        tests=str(len(outcomes)),
-        failures=str(outcomes.count("Failed")),
-        errors="0",
-        skipped=str(outcomes.count("Skipped")),
+        tests=str(len(outcomes) + broken),
+        failures=str(outcomes.count(FAILED)),
+        errors=str(int(broken)),
+        skipped=str(outcomes.count(SKIPPED)),
         time=f"{sum(result.seconds or 0.0 for result in status.results):.3f}",
         timestamp=status.started or "",
     )
+    if broken:
+        case = ElementTree.SubElement(suite, "testcase", classname="cstor", name="run", time="0.000")
+        ElementTree.SubElement(case, "error", message=status.message)
     for result in status.results:
         case = ElementTree.SubElement(
             suite, "testcase", classname="cstor", name=result.name, time=f"{result.seconds or 0.0:.3f}"
         )
-        if result.outcome == "Failed":
+        if result.outcome == FAILED:
             ElementTree.SubElement(case, "failure", message=result.message)
-        elif result.outcome == "Skipped":
+        elif result.outcome == SKIPPED:
             ElementTree.SubElement(case, "skipped", message=result.message)
     ElementTree.indent(suite)
     return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)) + b"\n"

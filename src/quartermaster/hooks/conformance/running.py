@@ -72,7 +72,10 @@ class Run:
         message = f"{self.status.passed} of {len(results)} passed" + (f", {skipped} left out" if skipped else "")
         if failed:
             message += f"; failed: {', '.join(failed)}"
-        self._update(phase=FAILED if failed else PASSED, message=message, finished=clock.timestamp())
+        elif not self.status.passed:
+            message += "; what was not looked at has not passed: the results say why"
+        passed = not failed and bool(self.status.passed)
+        self._update(phase=PASSED if passed else FAILED, message=message, finished=clock.timestamp())
 
     async def _is_wanted(self) -> bool:
         """Whoever deletes the report wants an end of it. A store that does not answer says nothing of that."""

@@ -28,9 +28,9 @@ from quartermaster.resources.agility import (
     NodeSelectorTerm,
     PoolConfig,
 )
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import Object
 from quartermaster.resources.openebs import (
-    HOSTNAME_LABEL,
     OPENEBS_NAMESPACE,
     POOL_CLUSTER_LABEL,
     CStorPoolCluster,

@@ -140,7 +140,7 @@ def _not_found(request: Request, cannot: str, status: Status, message: str) -> N
     if details is None or not details.name:
         return NotFoundError(
             f"{cannot}: the server does not know {request.noun}",
-            hint="its CustomResourceDefinition is not installed; `qm crd install` does it",
+            hint="its CustomResourceDefinition is not installed; `qm crd install` installs our own ones",
         )
     if details.name == request.name:
         return NotFoundError(f"cannot find {request.describe().partition(' ')[2]}")
