@@ -18,7 +18,7 @@ from .dying import Fatal, Journal, Step
 from .sites import CLUSTER, DISK, ROOT, Site, capacity_of
 
 STEPS = Path(__file__).with_name("steps.txt")
-PHASE_S = 60.0
+PHASE_S = 120.0
 QUIET_S = 0.7
 
 

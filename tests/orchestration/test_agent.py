@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.base import AgentContext
+from quartermaster.host.devices.model import Signature
 from quartermaster.orchestration.agent import keeper_of
 from quartermaster.orchestration.heartbeat import heartbeat_name
 from quartermaster.resources.kubernetes.core import Lease
@@ -49,6 +51,13 @@ class Named:
 
     async def destroy_local_service(self, context: AgentContext) -> None:
         raise NotImplementedError
+
+
+class OnDisks(Echo):
+    """An agent with file systems of its own."""
+
+    def file_systems(self, _desired: Mapping[str, Any]) -> Sequence[str]:
+        return ()
 
 
 def assignment_of(agent: str) -> Assignment:
@@ -136,6 +145,53 @@ async def test_a_disk_that_is_plugged_in_is_noticed_by_itself() -> None:
         inventory = (await made.store.get(Host, "h1", NAMESPACE)).status.inventory
         assert inventory is not None
         assert [device.path for device in inventory.devices] == ["/dev/vdc"]
+
+
+@simulated()
+async def test_who_has_file_systems_on_disks_looks_again_at_once_when_one_comes_or_goes_and_nobody_else_does() -> None:
+    async with cluster(timings=replace(TIMINGS, verify_s=3_600.0)) as made:
+        other = OnDisks("ondisks")
+        agent = made.host("h1", other)
+        path = made.machines["h1"].add_disk("vdb", serial="S1")
+        await made.assign("h1", {"say": "hello"})
+        await made.store.create(assignment_of(other.name))
+        await settled()
+        disk = made.machines["h1"].pull_disk(path)
+        agent.inventory.look_again()
+        await settled(1.0)
+        assert (len(made.echoes["h1"].configured), len(other.configured)) == (1, 2)
+        made.machines["h1"].put_disk(disk, path)
+        agent.inventory.look_again()
+        await settled(1.0)
+        assert (len(made.echoes["h1"].configured), len(other.configured)) == (1, 3)
+        made.machines["h1"].write(path, Signature("ext4", "filesystem", "u1", "photos"))
+        agent.inventory.look_again()
+        await settled(1.0)
+        assert len(other.configured) == 3  # what is on it is no such news
+
+
+@simulated()
+async def test_what_failed_is_tried_again_when_file_systems_are_others_than_before() -> None:
+    async with cluster() as made:
+        disks = OnDisks("ondisks")
+        made.host("h1", disks)
+        await settled()
+        made.echoes["h1"].fails = HostError("cannot reach it: the disk is not mounted")
+        await made.store.create(assignment_of(disks.name))
+        await made.assign("h1", {"say": "hello"})
+        await settled(300.0)
+        made.echoes["h1"].fails = None
+        await settled(1.0)
+        assert (await made.assignment("h1")).status.state == "failed"  # its next try is minutes away
+        await modify(
+            made.store,
+            Assignment,
+            f"{disks.name}.h1",
+            NAMESPACE,
+            lambda one: replace(one, spec=replace(one.spec, generation=2, desired={"say": "another disk"})),
+        )
+        await settled(1.0)
+        assert (await made.assignment("h1")).status.state == "succeeded"
 
 
 @simulated(range(3))
@@ -230,6 +286,7 @@ async def test_of_assignments_that_are_long_gone_nothing_is_remembered() -> None
         assert len(agent.assignments._epochs) < 15
 
 
+@pytest.mark.slow
 @simulated()
 async def test_a_daemon_that_dies_again_and_again_is_started_with_growing_pauses() -> None:
     async with cluster(timings=replace(TIMINGS, verify_s=36_000.0)) as made:

@@ -73,6 +73,7 @@ class AgentRuntime:
             agents=agents,
             every_s=timings.inventory_s,
             directories=device_directories,
+            disks_changed=self._disks_changed,
         )
         self._initializing = _Initializing(tuple(agents), self._context)
         self.assignments = AssignmentRunner(
@@ -101,6 +102,12 @@ class AgentRuntime:
 
     def _dead(self, daemon: str) -> None:
         self.assignments.verify(keeper_of(daemon, tuple(self._agents.values())))
+
+    def _disks_changed(self) -> None:
+        """One that is back is mounted again at once, and one that is gone is said to be."""
+        for agent in self._agents.values():
+            if hasattr(agent, "file_systems"):  # KnowsFileSystems
+                self.assignments.verify(agent.name)
 
     def _context(
         self, store: Store, agent: ServiceAgent, assignment: Assignment | None, report: Callable[[str], Any]

@@ -47,7 +47,9 @@ class InventoryKeeper:
         agents: Sequence[ServiceAgent] = (),
         every_s: float = 300.0,
         directories: Sequence[Path] = (),
+        disks_changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`disks_changed` is called when one came or went; it returns at once."""
         self.looks = 0
         self.latest: Inventory | None = None
         self._machine = machine
@@ -56,6 +58,7 @@ class InventoryKeeper:
         self._agents = {agent.name: agent for agent in agents}
         self._every_s = every_s
         self._directories = tuple(directories)
+        self._disks_changed = disks_changed
         self._wanted = asyncio.Event()
 
     def prepare(self, caches: Caches) -> None:
@@ -91,7 +94,9 @@ class InventoryKeeper:
         self.looks += 1
         own = [uuid for assignment in assignments.list() for uuid in self._file_systems(assignment)]
         facts = await self._facts()
-        self.latest = inventory_of(await self._machine.devices.discover(), own, facts)
+        before, self.latest = self.latest, inventory_of(await self._machine.devices.discover(), own, facts)
+        if before is not None and disks_in(before) != disks_in(self.latest):
+            self._disks_changed()
         return self.latest
 
     async def _listen(self) -> None:
@@ -127,6 +132,11 @@ def inventory_of(found: Sequence[machines.Device], own: Iterable[str], facts: ma
             )
         )
     return Inventory(devices=tuple(devices), addresses=facts.addresses, facts=plain_facts(facts))
+
+
+def disks_in(inventory: Inventory) -> list[tuple[str, str]]:
+    """Which disks are there, and where; whatever is on them."""
+    return [(device.path, device.id) for device in inventory.devices]
 
 
 def plain_facts(facts: machines.Facts) -> dict[str, str]:

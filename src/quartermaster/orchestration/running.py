@@ -129,6 +129,12 @@ class AssignmentRunner:
             if memory.said is not None and (not agent or memory.agent == agent):
                 self._queue.add(key)
 
+    def _retry_failed(self) -> None:
+        """A disk came or went: what stands on it need not wait until its next try."""
+        for key, memory in self._memory.items():
+            if self._queue is not None and memory.said is not None and memory.said.state == FAILED:
+                self._queue.add(key)
+
     async def run(self, scope: Scope) -> None:
         cache = self._cache(scope.caches)
         queue: WorkQueue[Key] = WorkQueue(meters=queue_meters(scope.metrics, self.name), everything=cache.keys)
@@ -193,6 +199,8 @@ class AssignmentRunner:
             outcome = await self._attempt(store, assignment, memory, run, status)
         self._finished()
         await self._say(store, assignment, memory, outcome)
+        if outcome.result != before.result and hasattr(self._agents[assignment.spec.agent], "file_systems"):
+            self._retry_failed()
         if outcome.state == FAILED:
             delay_s = _RETRY.delay_s(memory.failures)
             memory.failures += 1

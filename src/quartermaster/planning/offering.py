@@ -14,6 +14,7 @@ import msgspec
 
 from quartermaster.planning.choosing import IN_USE
 from quartermaster.planning.cluster import (
+    DRAIN,
     ClusterKey,
     ClusterView,
     Desired,
@@ -52,7 +53,7 @@ def plan_nodes(view: ClusterView, agent: str, instance: str = "") -> NodesPlan:
         held = volumes.get(node.host or node.node.status.host, ())
         departure = leave(node, agent, instance, [volume.name for volume in held])
         if departure is not None:
-            assignments += departure.assignments
+            assignments += departure.assignments or _kept(view.key, node, agent, instance, held)
             removable += [node.name] if departure.gone else []
             outcome = departure.outcome
         else:
@@ -65,6 +66,26 @@ def plan_nodes(view: ClusterView, agent: str, instance: str = "") -> NodesPlan:
                 assignments.append(Desired(node.host, agent, config, instance, why=why, destroys=_wiped(config)))
         outcomes[node.name] = _measured(outcome, node, node.report(agent, instance), held)
     return NodesPlan(tuple(assignments), outcomes, tuple(removable))
+
+
+def _kept(key: ClusterKey, node: NodeView, agent: str, instance: str, held: Sequence[VolumeView]) -> Sequence[Desired]:
+    """What a node that is to go offers until its last volume is gone. Its service may have been asked to be gone before
+    the volume was known, and be so: without it nobody would reach the volume any more, and nobody could delete it.
+    """
+    report = node.report(agent, instance)
+    if not held or node.leaving != DRAIN or not node.host or node.wrong is not None:
+        return ()
+    before: Mapping[str, Any] = (report.desired if report is not None and not report.absent else None) or {}
+    bases = [str(volume.details.get(BASE, "")) for volume in held]
+    devices = {entry["uuid"]: entry for entry in before.get("devices", ())}
+    for entry in offered(key, node, None, held)["devices"]:
+        if any(base.endswith(f"/{entry['uuid']}") for base in bases):
+            devices.setdefault(entry["uuid"], {name: value for name, value in entry.items() if name != "wipe"})
+    directories = dict.fromkeys((*before.get("directories", ()), *(one for one in node.directories if one in bases)))
+    if not devices and not directories:
+        return ()
+    config = {"devices": list(devices.values()), "directories": list(directories)}
+    return (Desired(node.host, agent, config, instance, why=f"StorageNode {node.name} holds volumes"),)
 
 
 def volumes_by_host(view: ClusterView) -> dict[str, list[VolumeView]]:

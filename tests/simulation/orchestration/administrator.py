@@ -124,8 +124,9 @@ class Administrator:
 
     async def _unmount(self) -> None:
         """As after a start of the host at which its disk was not found; or it is mounted again."""
-        machine = self._machines[self._host()]
-        if machine.is_offered and entropy.source().random() < 0.7:
+        offered = [machine for machine in self._machines.values() if machine.is_offered]
+        machine = entropy.source().choice(offered or list(self._machines.values()))
+        if offered and entropy.source().random() < 0.7:
             machine.unmount_own()
         else:
             machine.mount_own()

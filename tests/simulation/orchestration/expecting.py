@@ -63,7 +63,7 @@ def wrong_with_assignment(rest: Rest, assignment: Assignment) -> str:
     if status.observed_generation != assignment.spec.generation or status.state not in (SUCCEEDED, FAILED):
         return f"{assignment.key} is not done: {status}"
     if status.state == SUCCEEDED:
-        return ""
+        return f"{assignment.key} asks for what is gone already, and is not deleted" if assignment.spec.absent else ""
     host = rest.machines[assignment.spec.host]
     asked = [entry["id"] for entry in (assignment.spec.desired or {}).get("devices", ())]
     refused = [
@@ -71,8 +71,7 @@ def wrong_with_assignment(rest: Rest, assignment: Assignment) -> str:
     ]
     if any(disk.signatures for disk in refused):
         return ""  # somebody else has written to it meanwhile: it is refused for good
-    unwanted = [disk for disk in host.storage.values() if disk.signatures and disk.serial not in asked]
-    if rest.holds_volumes(host.name) and any(rest.witness.is_ours(host.name, disk) for disk in unwanted):
+    if any(host.holds_volume(disk) for disk in host.storage.values() if disk.serial not in asked):
         return ""  # a disk that nobody asks for any more is kept while a volume is on it
     volume = (assignment.spec.desired or {}).get("path", "")
     if any(path == volume and host.is_hidden(number, path) for number, path in host.directories):

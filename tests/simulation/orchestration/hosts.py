@@ -108,6 +108,9 @@ class WitnessedMachine(FakeMachine):
         mounted = any(mount.number == own for mount in self.mounts)
         return path.startswith(f"{OFFERED}/") and mounted and number != own
 
+    def holds_volume(self, disk: Device) -> bool:
+        return any(number == disk.number and "/pvc-" in path for number, path in self.directories)
+
     def mount_own(self) -> None:
         own = self.disks[OWN_DISK]
         if all(mount.number != own.number for mount in self.mounts):

@@ -6,6 +6,7 @@ processes believe does not matter to it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from quartermaster.engine.election import LEADER_LEASE
@@ -62,6 +63,7 @@ class Witness:
         self.leaders: dict[Process[None], Runtime] = {}
         self.writes = 0  # but for leases and Events
         self.trace: list[tuple[str, str]] = []  # of those: who, and what
+        self.chosen: Callable[[str, str], None] = lambda _host, _serial: None  # told of each disk, once
         self._kv = kv
         self._faults = faults
         self._revision = 1
@@ -169,7 +171,9 @@ class Witness:
     def _learn_assignment(self, spec: dict[str, Any], status: dict[str, Any]) -> None:
         desired = spec.get("desired") or {}
         for entry in desired.get("devices", ()):
-            self._uuids.setdefault((spec["host"], entry["uuid"]), entry["id"])
+            if (spec["host"], entry["uuid"]) not in self._uuids:
+                self._uuids[spec["host"], entry["uuid"]] = entry["id"]
+                self.chosen(spec["host"], entry["id"])
         instance = spec.get("instance", "")
         if spec.get("absent"):
             self._finished.pop((spec["host"], instance), None)

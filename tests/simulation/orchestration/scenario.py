@@ -31,7 +31,7 @@ from quartermaster.testing.simulation.process import PROCESS
 
 from .administrator import TYPE, Administrator
 from .expecting import Rest, wrong_with
-from .hosts import OFFERED, WitnessedMachine, gather_facts
+from .hosts import OFFERED, OWN_DISK, WitnessedMachine, gather_facts
 from .invariants import CONVERGES, NAMESPACE, NO_LEAK, QUIET, Witness
 
 LEASE_S = 7
@@ -41,6 +41,7 @@ HOSTS = ("h0", "h1", "h2")
 PROCESS_FAULTS = 8
 MEAN_FAULT_GAP_S = 4.0
 MEAN_ACTION_GAP_S = 1.5
+CONTESTED = 0.15  # the chance that somebody else writes to a blank disk right after it was chosen
 HOST_TROUBLE = 0.02  # the chance that a call of the host layer fails, before or after its effect
 PATIENCE_S = 600.0
 BACKEND = backend_of(TYPE)
@@ -73,6 +74,7 @@ class Scenario:
         self.chaos = Chaos(self.kv, self.faults, longest_s=2 * LEASE_S)
         self.metrics = Metrics(enabled=False)
         self.machines = {name: WitnessedMachine(name, self.witness) for name in HOSTS}
+        self.witness.chosen = self._contest
         self.store = ObjectStore(self.kv, manager="administrator")
         self.administrator = Administrator(self.store, self.machines)
         self.directory = Path()
@@ -154,14 +156,30 @@ class Scenario:
         record("host fault", name.replace(str(self.directory), "STATE"))
         return entropy.source().choice(list(Moment))
 
+    def _contest(self, host: str, serial: str) -> None:
+        machine = self.machines[host]
+        blank = [path for path, disk in machine.storage.items() if disk.serial == serial and not disk.signatures]
+        if blank and self.trouble and entropy.source().random() < CONTESTED:
+            machine.scribble(blank[0])
+
     async def _come_to_rest(self) -> None:
         record("calm")
         self.trouble = 0.0
         self.chaos.calm()
         await asyncio.wait([self.chaos.processes["administrator"].task], timeout=PATIENCE_S)
+        await self._miss_own_disks()
         for machine in self.machines.values():
             machine.put_back()
         await self.settle(self._unsettled)
+
+    async def _miss_own_disks(self) -> None:
+        """Hosts come up without the disk that their administrator offered: volumes on it are not made anew."""
+        holding = [one for one in self.machines.values() if one.holds_volume(one.disks[OWN_DISK])]
+        for machine in holding:
+            machine.unmount_own()
+        if holding:
+            await asyncio.sleep(1.5 * TIMINGS.verify_s)
+            self.witness.raise_violation()
 
     async def settle(self, what: object) -> None:
         """Wait until nothing is wrong any more; after a while, say what is."""
@@ -176,7 +194,8 @@ class Scenario:
 
     async def _unsettled(self) -> tuple[str, str] | None:
         before = self.witness.writes
-        await asyncio.sleep(1.5 * TIMINGS.inventory_s)
+        # So long that every inventory was taken and every configuration run again since hardware last changed.
+        await asyncio.sleep(1.5 * max(TIMINGS.inventory_s, TIMINGS.verify_s))
         if self.witness.writes != before:
             return CONVERGES, f"something is still written: {self.witness.trace[-3:]}"
         rest = Rest(

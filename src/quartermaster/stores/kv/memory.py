@@ -205,10 +205,14 @@ class MemoryKeyValue:
             # A tenth more than needed, so that the list is not moved at every write.
             self._compacted = self._history[self._history_limit // 10].change.revision
             del self._history[: bisect_left(self._history, self._compacted + 1, key=_revision_of)]
+        keys = [operation.key for operation in effective]
         for watcher in self._watchers:
-            if any(watcher.start <= o.key < watcher.end for o in effective):
-                watcher.first = watcher.first or self._revision
-                watcher.wake.set()
+            start, end = watcher.start, watcher.end
+            for key in keys:
+                if start <= key < end:
+                    watcher.first = watcher.first or self._revision
+                    watcher.wake.set()
+                    break
 
     def _change(self, operation: Operation, previous: Entry | None) -> Change:
         key = operation.key
