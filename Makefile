@@ -21,6 +21,7 @@ packages:
 
 setup: environment packages ## virtual environment, Debian packages and the real servers that tests use
 	@$(RUN) tools.servers build
+	@$(RUN) tools.hostlab build
 
 demo: environment ## a guided tour on this machine, on virtual hosts if you are root; KEEP=1 leaves them up
 	@$(RUN) tools.demo $(if $(KEEP),--keep)

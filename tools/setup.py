@@ -198,7 +198,11 @@ def services_stay_down() -> Iterator[None]:
 
 
 def set_up_packages() -> None:
-    names = listed_packages()
+    install(listed_packages())
+
+
+def install(names: list[str]) -> None:
+    """Those of them that are missing."""
     if not shutil.which("dpkg-query") or not shutil.which("apt-get"):
         raise SetupError(f"this is not a Debian system. Install the equivalents of: {' '.join(names)}.")
     missing = missing_packages(names)

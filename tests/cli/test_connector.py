@@ -101,3 +101,31 @@ def test_a_wrong_command_line_is_2(tmp_path: Path, directory: Path, capsys: pyte
 def test_properties_are_the_specifications(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, answer, _ = qm(directory, capsys, "properties", "--multipath")
     assert (answer["multipath"], answer["osType"], answer["host"]) == (True, "LINUX", os.uname().nodename)
+
+
+@pytest.mark.slow  # mounts for real
+def test_a_volume_is_mounted_looked_at_and_unmounted(
+    tmp_path: Path, directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    file = volume(tmp_path, directory=str(source), volumeId="v1")
+    assert qm(directory, capsys, "mount", "v1", str(target))[0] == 4
+    qm(directory, capsys, "connect", "-f", file)
+    mounted = {"volumeId": "v1", "target": str(target), "source": str(source), "fileSystem": ""}
+    assert qm(directory, capsys, "mount", "v1", str(target))[:2] == (0, mounted)
+    (source / "seen").touch()
+    assert (target / "seen").exists()
+    code, answer, _ = qm(directory, capsys, "stats", "v1", str(target))
+    assert (code, sorted(answer)) == (0, ["available", "files", "filesUsed", "size", "used"])
+    assert qm(directory, capsys, "unmount", "v1", str(target))[:2] == (0, {"unmounted": True})
+    assert qm(directory, capsys, "unmount", "v1", str(target))[:2] == (0, {"unmounted": False})
+    assert qm(directory, capsys, "disconnect", "-f", file)[0] == 0
+
+
+@pytest.mark.slow  # names a command that mounts
+def test_a_key_that_cannot_be_read_is_a_mistake_of_the_command_line(
+    tmp_path: Path, directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, answer, _ = qm(directory, capsys, "mount", "v1", str(tmp_path), "--key-file", str(tmp_path / "nothing"))
+    assert (code, answer["error"]["reason"]) == (2, "Usage")

@@ -55,6 +55,7 @@ def test_a_command_that_is_not_there_is_told_with_the_nearest(qm: Program) -> No
     assert 'there is no command "aply"; did you mean "apply"?' in result.err
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_that_it_does_not_need(environment: dict[str, str]) -> None:
     script = "import sys; from quartermaster.cli.root import run; run(['--help']); print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)

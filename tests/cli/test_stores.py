@@ -51,6 +51,7 @@ def test_sqlite(qm: Program, tmp_path: Path) -> None:
     use(qm, f"sqlite:{tmp_path}/store.db")
 
 
+@pytest.mark.slow
 def test_memory(qm: Program) -> None:
     """Gone with the process, so one command is its whole life."""
     result = qm("--store", "memory:", "apply", "-f", SEED)

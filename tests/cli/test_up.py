@@ -108,6 +108,7 @@ def test_what_was_declared_already_is_left_as_it_is(single: Program, tmp_path: P
     assert single("get", "storagenodes", "-o", "name").lines == ["storagenode.coreos.com/mine"]
 
 
+@pytest.mark.slow
 def test_an_agent_that_belongs_to_no_cluster_says_what_to_do(qm: Program, state: Path) -> None:
     result = qm("agent", "--name", "h1")
     assert result.code == 2
@@ -144,6 +145,7 @@ def test_a_label_is_a_key_and_a_value(qm: Program, state: Path, label: str) -> N
     assert "is not KEY=VALUE" in result.err
 
 
+@pytest.mark.slow
 def test_where_to_listen_is_a_host_and_a_port(qm: Program, state: Path) -> None:
     result = qm("agent", "--store", "memory:", "--listen", "nowhere")
     assert result.code == 2

@@ -44,7 +44,7 @@ def daemons_in(world: World) -> Iterator[None]:
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
                 arguments = (process / "cmdline").read_bytes()
-                if b"/qemu-storage-daemon\0" in arguments and os.fsencode(world.directory) in arguments:
+                if os.fsencode(world.path("bin")) in arguments:
                     os.kill(int(process.name), signal.SIGKILL)
 
 
@@ -59,16 +59,20 @@ def directory_of(type: str, place: msgspec.Struct) -> str:
     return f"{{world}}/state/userspace/{key}"
 
 
-def opening(directory: str, options: dict[str, Any], *, secret: bool = False, ro: bool = False) -> list[list[str]]:
+def opening(
+    directory: str, options: dict[str, Any], *, secret: bool = False, encoded: bool = False, ro: bool = False
+) -> list[list[str]]:
     def text(**values: Any) -> str:
         return json.dumps({key.replace("_", "-"): value for key, value in values.items()}, separators=(",", ":"))
 
+    given: dict[str, Any] = {"qom_type": "secret", "id": "secret", "file": f"{directory}/secret"}
+    given |= {"format": "base64"} if encoded else {}
     node = {"node-name": "volume", "read-only": ro, "discard": "unmap", **options}
     shown = text(type="fuse", id="export", node_name="volume", mountpoint=f"{directory}/volume", writable=not ro)
     return [
         [
             "qemu-storage-daemon",
-            *(["--object", text(qom_type="secret", id="secret", file=f"{directory}/secret")] if secret else []),
+            *(["--object", text(**given)] if secret else []),
             *["--blockdev", text(**node), "--export", f'{shown[:-1]},"allow-other":"off"}}'],
             *["--pidfile", f"{directory}/pid"],
         ],
@@ -85,6 +89,7 @@ def case(
     options: dict[str, Any],
     *,
     secret: bool = False,
+    encoded: bool = False,
     ro: bool = False,
     disconnect: Sequence[Sequence[str]] = (
         ("blockdev", "--flushbufs", "{world}/dev/loop0"),
@@ -95,7 +100,7 @@ def case(
     return Case(
         name,
         lambda _world: info,
-        connect=opening(directory_of(driver, place), options, secret=secret, ro=ro),
+        connect=opening(directory_of(driver, place), options, secret=secret, encoded=encoded, ro=ro),
         disconnect=disconnect,
         path=f"{{world}}/dev/disk/by-id/quartermaster-{info['data']['volumeId']}",
         tools=TOOLS,

@@ -55,6 +55,25 @@ def mounts() -> list[str]:
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "fuse.glusterfs" in line]
 
 
+def as_a_device(export: str, directory: Path) -> str:
+    """A file of the volume, opened without a mount of it."""
+    data = {"export": export, "name": "disk", "volumeId": f"gluster-disk-{os.getpid()}-{directory.name}"}
+    info = {"driverVolumeType": "GLUSTERFS", "data": data}
+    target = directory / "mounted"
+    with open_connector(directory=directory / "state", clients={"GLUSTERFS": "userspace"}) as connector:
+        attachment = connector.connect(info)
+        connector.mount(attachment.volume_id, str(target))
+        (target / "kept").write_text("what was written")
+        connector.unmount(attachment.volume_id, str(target))
+        connector.disconnect(info)
+        connector.connect(info)
+        connector.mount(attachment.volume_id, str(target), read_only=True)
+        kept = (target / "kept").read_text()
+        connector.unmount(attachment.volume_id, str(target))
+        connector.disconnect(info)
+    return kept
+
+
 def main(directory: Path) -> None:
     export = start_server(directory)
     seen: dict[str, object] = {}
@@ -65,6 +84,8 @@ def main(directory: Path) -> None:
         seen["attach_ms"] = round((time.monotonic() - began) * 1000)
         for name in ("volume-1", "volume-2"):
             Path(attachment.path, name).write_text(f"data of {name}")
+        with Path(attachment.path, "disk").open("wb") as disk:
+            disk.truncate(64 << 20)
         connector.disconnect(whole)
         seen["mounts after the first disconnect"] = len(mounts())
         infos = [
@@ -83,6 +104,7 @@ def main(directory: Path) -> None:
         seen["mounts in the end"] = len(mounts())
         seen["records in the end"] = os.listdir(directory / "state/attachments")
         seen["directories in the end"] = os.listdir(directory / "state/mounts")
+    seen["read back from a device"] = as_a_device(export, directory)
     print(json.dumps(seen))
 
 

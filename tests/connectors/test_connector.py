@@ -137,6 +137,21 @@ async def test_a_device_that_is_another_volume_by_now_is_not_given_out(world: Wo
         await connector.connect(info)
 
 
+async def test_a_device_that_is_another_volume_by_now_is_given_up_by_force_and_stays(world: World) -> None:
+    world.add_device("vdb", serial="first")
+    connector = connector_in(world)
+    info = local(world, "dev/vdb")
+    await connector.connect(info)
+    world.path("sys/class/block/vdb/serial").write_text("second")
+    before = world.snapshot()
+    with pytest.raises(IdentityMismatchError):
+        await connector.disconnect(info)
+    assert world.snapshot() == before
+    await connector.disconnect(info, force=True)
+    assert (await connector.list(foreign=False)).attachments == ()
+    assert world.path("dev/vdb").exists()
+
+
 async def test_a_link_that_leads_elsewhere_is_noticed(world: World) -> None:
     connector = connector_in(world)
     attachment = await connector.connect(local(world))
@@ -175,6 +190,7 @@ async def test_nothing_shared_is_taken_down_while_a_record_cannot_be_read(world:
     assert len(world.mounts()) == 2
 
 
+@pytest.mark.slow
 async def test_a_corrupted_mount_is_made_anew(world: World) -> None:
     connector = connector_in(world)
     attachment = await connector.connect(nfs("volume-1"))

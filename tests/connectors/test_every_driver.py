@@ -29,6 +29,8 @@ a_few_drivers = pytest.mark.parametrize(
     [pytest.param(case, marks=() if case.name in FEW else pytest.mark.deep) for case in CASES],
     ids=lambda case: case.name.replace(" ", "-"),
 )
+# The longest has thirty steps, each followed by two seconds of waiting, on a machine that has other work too.
+at_length = pytest.mark.timeout(900)
 pytestmark = pytest.mark.slow  # every command is a process
 
 
@@ -80,6 +82,7 @@ def test_each_call_twice_is_as_once(case: Case, tmp_path: Path) -> None:
 
 
 @a_few_drivers
+@at_length
 @pytest.mark.parametrize("how", [FAIL_BEFORE, FAIL_AFTER])
 def test_a_connect_that_fails_anywhere_leaves_the_host_as_it_was(case: Case, how: str, tmp_path: Path) -> None:
     def try_one(world: World, number: int) -> bool:
@@ -103,6 +106,7 @@ def test_a_connect_that_fails_anywhere_leaves_the_host_as_it_was(case: Case, how
 
 
 @a_few_drivers
+@at_length
 @pytest.mark.parametrize("how", [FAIL_BEFORE, FAIL_AFTER])
 def test_a_disconnect_that_fails_anywhere_is_finished_by_the_next(case: Case, how: str, tmp_path: Path) -> None:
     def try_one(world: World, number: int) -> bool:
@@ -122,6 +126,7 @@ def test_a_disconnect_that_fails_anywhere_is_finished_by_the_next(case: Case, ho
 
 
 @a_few_drivers
+@at_length
 @late
 @pytest.mark.parametrize("how", [KILL, KILL_AFTER])
 def test_what_a_killed_connect_leaves_is_taken_away(case: Case, how: str, late_s: float, tmp_path: Path) -> None:
@@ -143,6 +148,7 @@ def test_what_a_killed_connect_leaves_is_taken_away(case: Case, how: str, late_s
 
 
 @a_few_drivers
+@at_length
 @late
 @pytest.mark.parametrize("how", [KILL, KILL_AFTER])
 def test_a_killed_disconnect_is_finished(case: Case, how: str, late_s: float, tmp_path: Path) -> None:

@@ -120,6 +120,14 @@ async def test_multipath_goes_on_with_the_paths_that_there_are(world: World) -> 
     assert world.snapshot() == before
 
 
+async def test_a_path_that_udev_has_not_looked_at_yet_is_handed_to_multipathd_again(world: World) -> None:
+    world.set_fact("unknown_to_udev", ["sdc"])
+    attachment = await connector_in(world, multipath=True).connect(info(**SEVERAL))
+    assert attachment.device.endswith("/dm-0")
+    handed = [argv[-1] for argv in world.commands() if argv[:3] == ["multipathd", "add", "path"]]
+    assert handed == ["sdb", "sdc", "sdc"]
+
+
 async def test_paths_that_are_different_volumes_are_never_made_one_device(world: World) -> None:
     world.set_fact("luns", {IQN: {"1": lun()}, SECOND_IQN: {"4": lun(OTHER_WWID)}})
     with pytest.raises(IdentityMismatchError, match=OTHER_WWID):
@@ -146,6 +154,33 @@ async def test_a_lun_that_is_another_volume_by_now_is_not_given_out_and_not_touc
             await connector.connect(info(volumeId="volume-2"))
     assert world.path("sys/class/block/sdb").exists()
     assert "blockdev" not in [argv[0] for argv in world.commands()]
+
+
+async def test_force_takes_the_disk_of_a_reused_lun_away_without_a_write_to_it(world: World) -> None:
+    connector = connector_in(world)
+    before = world.snapshot()
+    await connector.connect(info())
+    world.set_fact("luns", {IQN: {"1": lun(OTHER_WWID)}})
+    with pytest.raises(IdentityMismatchError, match=OTHER_WWID):
+        await connector.disconnect(info())
+    assert world.path("sys/class/block/sdb").exists()
+    world.forget()
+    await connector.disconnect(info(), force=True)
+    assert "blockdev" not in [argv[0] for argv in world.commands()]
+    assert {**world.snapshot(), "facts.json": ""} == {**before, "facts.json": ""}
+
+
+async def test_force_leaves_a_disk_that_this_host_has_found_as_another_volume(world: World) -> None:
+    connector = connector_in(world)
+    await connector.connect(info())
+    world.set_fact("luns", {IQN: {"1": lun(OTHER_WWID)}})
+    await connector.disconnect(info(), force=True)
+    other = info(volumeId="volume-2")
+    assert (await connector.connect(other)).identity == f"naa.{OTHER_WWID}"
+    world.forget()
+    await connector.disconnect(info(wwid=f"naa.{WWID}"), force=True)
+    assert await connector.device_path("volume-2")
+    assert not [argv for argv in world.commands() if argv[0] != "sg_vpd"]
 
 
 async def test_a_record_that_was_there_before_comes_back(world: World) -> None:

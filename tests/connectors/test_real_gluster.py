@@ -45,4 +45,5 @@ def test_volumes_of_one_export_share_one_mount_that_goes_with_the_last(tmp_path:
         "mounts in the end": 0,
         "records in the end": [],
         "directories in the end": [],
+        "read back from a device": "what was written",
     }

@@ -153,6 +153,10 @@ def multipathd(world: World, arguments: list[str], _stdin: str) -> Answer:
         (directory / "size").write_text((path.parents[1] / "size").read_text())
         return 0, "ok\n", ""
     disk = arguments[-1]
+    with world.facts() as known:
+        if disk in known.get("unknown_to_udev", []):
+            known["unknown_to_udev"].remove(disk)
+            return 1, "fail\n", ""
     wwid = _page(world, disk)
     if f"/3{wwid}/" not in world.path(WWIDS).read_text():
         return 0, "ok\n", ""

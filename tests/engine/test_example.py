@@ -7,9 +7,12 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-a-reconciler"
 
 
+@pytest.mark.slow
 async def test_the_first_example_prints_what_its_readme_shows_and_ends_on_an_interrupt() -> None:
     program = await asyncio.create_subprocess_exec(
         sys.executable, str(EXAMPLE / "reconciler.py"), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

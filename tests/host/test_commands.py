@@ -41,6 +41,7 @@ async def test_output_and_exit_code_come_back_apart() -> None:
     assert (result.exit_code, result.stdout, result.stderr, result.truncated) == (3, b"out\n", b"err\n", False)
 
 
+@pytest.mark.slow
 async def test_arguments_are_never_read_by_a_shell() -> None:
     result = await commands.run(Command(("echo", "$HOME; rm *", "a  b"), verb="echo"))
     assert result.text == "$HOME; rm *  a  b\n".replace("*  a", "* a")

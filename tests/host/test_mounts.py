@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from quartermaster.host.commands import Command, Result
 from quartermaster.host.mountinfo import Mount, covering, mounted_at, parse_mountinfo
-from quartermaster.host.mounts import MountState, Propagation, canonical, refuse_difference
-from quartermaster.support.errors import CommandError, HostError, MountBusyError, MountConflictError
+from quartermaster.host.mounts import HostMounts, MountState, Propagation, canonical, refuse_difference
+from quartermaster.support.errors import (
+    CommandDeadlineError,
+    CommandError,
+    HostError,
+    MountBusyError,
+    MountConflictError,
+)
 from tests.host.namespaces import Namespace, fuse_server, loop_device
 
 TABLE = r"""22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw,errors=remount-ro
@@ -38,6 +45,26 @@ def test_a_line_is_read_with_its_escapes_and_optional_fields() -> None:
     assert table[3].source == "srv:/exp\\ort"
     assert table[3].read_only
     assert (table[6].type, table[6].source) == ("", "none")
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_lazy_unmount_is_done_when_the_mount_is_gone(tmp_path: Path, gone: bool) -> None:
+    """The kernel takes it away at once; umount may wait for minutes, until the kernel has given a dead server up."""
+    mountinfo = tmp_path / "mountinfo"
+    mountinfo.write_text(TABLE)
+
+    class Hanging:
+        async def run(self, command: Command) -> Result:
+            if gone:
+                mountinfo.write_text(TABLE.splitlines()[0] + "\n")
+            raise CommandDeadlineError(f"cannot {command.verb}: it takes too long")
+
+    mounts = HostMounts(Hanging(), mountinfo=mountinfo)
+    if gone:
+        assert await mounts.unmount("/mnt/net", lazy=True)
+    else:
+        with pytest.raises(CommandDeadlineError):
+            await mounts.unmount("/mnt/net", lazy=True)
 
 
 def test_the_last_mount_on_a_target_is_the_one_that_is_seen() -> None:

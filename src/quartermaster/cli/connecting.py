@@ -66,11 +66,33 @@ async def disconnect_and_show(choice: Choice, file: str, *, force: bool) -> int:
     return await _answer(choice, "disconnecting the volume", work)
 
 
-async def extend_and_show(choice: Choice, file: str) -> int:
+async def extend_and_show(choice: Choice, file: str, *, mounted: str) -> int:
     async def work(connector: Connector) -> Any:
-        return {"size": await connector.extend(_read(file))}
+        return {"size": await connector.extend(_read(file), mounted=_absolute(mounted))}
 
     return await _answer(choice, "looking for the new size", work)
+
+
+async def mount_and_show(choice: Choice, volume: str, target: str, *, key_file: str, **wanted: Any) -> int:
+    async def work(connector: Connector) -> Any:
+        key = _read_key(key_file) if key_file else ""
+        return await connector.mount(volume, _absolute(target), key=key, **wanted)
+
+    return await _answer(choice, "mounting the volume", work)
+
+
+async def unmount_and_show(choice: Choice, volume: str, target: str, *, force: bool) -> int:
+    async def work(connector: Connector) -> Any:
+        return {"unmounted": await connector.unmount(volume, _absolute(target), force=force)}
+
+    return await _answer(choice, "unmounting the volume", work)
+
+
+async def show_statistics(choice: Choice, volume: str, target: str) -> int:
+    async def work(connector: Connector) -> Any:
+        return await connector.statistics(volume, target=_absolute(target))
+
+    return await _answer(choice, "looking at the volume", work)
 
 
 async def show_path(choice: Choice, volume: str) -> int:
@@ -161,6 +183,23 @@ def _read(file: str) -> ConnectionInfo:
         return ConnectionInfo.from_json(Path(file).read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute()) if path else ""
+
+
+def _read_key(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        key = data.decode()
+    except OSError as error:
+        raise UsageError(f"cannot read the key {file}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise UsageError(f"cannot use the key {file}: it is not text") from None
+    if not key:
+        raise UsageError(f"cannot use the key {file}: it is empty")
+    return key
 
 
 def _described(error: QuartermasterError) -> dict[str, Any]:

@@ -19,6 +19,9 @@ Examples:
   some-program | qm connector connect        the connection information from standard input
   qm connector path VOLUME                   where it is, after a look whether it still is
   qm connector list                          ours, and what else of the kind is here
+  qm connector mount VOLUME /srv/data        make a file system where there is nothing, and mount it
+  qm connector stats VOLUME /srv/data        how full it is
+  qm connector unmount VOLUME /srv/data
   qm connector disconnect -f volume.json     take it away
   qm connector recover                       take back what a killed program had begun
 
@@ -75,6 +78,7 @@ file_option = click.option(
     help="The connection information as JSON; standard input if not given.",
 )
 volume_argument = click.argument("volume", metavar="VOLUME")
+directory_argument = click.argument("target", metavar="DIR")
 
 
 @click.group(short_help="Attach volumes of any storage system to this host.", epilog=EPILOG)
@@ -127,11 +131,13 @@ def disconnect(session: Session, *, given: dict[str, Any], file: str, force: boo
 @command.command(
     "extend",
     short_help="Make this host see a volume's new size.",
-    epilog="\b\nExamples:\n  qm connector extend -f volume.json\n",
+    epilog="\b\nExamples:\n  qm connector extend -f volume.json\n"
+    "  qm connector extend -f volume.json --mounted /srv/data    the file system as well\n",
 )
 @file_option
+@click.option("--mounted", metavar="DIR", default="", help="Where it is mounted: the file system there grows with it.")
 @connector_options
-def extend(session: Session, *, given: dict[str, Any], file: str) -> None:
+def extend(session: Session, *, given: dict[str, Any], file: str, mounted: str) -> None:
     """Make this host see a volume's new size, after the storage system has made it larger.
 
     \b
@@ -139,7 +145,84 @@ def extend(session: Session, *, given: dict[str, Any], file: str) -> None:
     """
     from quartermaster.cli.connecting import Choice, extend_and_show
 
-    _end(session.run(lambda: extend_and_show(Choice(**given), file)))
+    _end(session.run(lambda: extend_and_show(Choice(**given), file, mounted=mounted)))
+
+
+@command.command(
+    "mount",
+    short_help="Mount an attached volume on a directory.",
+    epilog="\b\nExamples:\n  qm connector mount volume-0a1b /srv/data\n"
+    "  qm connector mount volume-0a1b /srv/data --file-system xfs -o noatime\n"
+    "  qm connector mount volume-0a1b /srv/data --key-file /etc/keys/volume-0a1b\n",
+)
+@volume_argument
+@directory_argument
+@click.option("--file-system", metavar="TYPE", default="", help="ext4, xfs or btrfs; ext4 is made if not given.")
+@click.option("-o", "--option", "options", metavar="OPTION", multiple=True, help="As `mount -o`; may be repeated.")
+@click.option("--read-only", is_flag=True, help="Nothing is written, and nothing is made.")
+@click.option("--key-file", metavar="FILE|-", default="", help="The volume is encrypted (LUKS) with what is in it.")
+@connector_options
+def mount(
+    session: Session,
+    *,
+    given: dict[str, Any],
+    volume: str,
+    target: str,
+    file_system: str,
+    options: tuple[str, ...],
+    read_only: bool,
+    key_file: str,
+) -> None:
+    """Mount an attached volume on a directory; said twice it is as once.
+
+    A file system is made only where nothing is found on the device. A corrupted mount is made anew.
+
+    \b
+    The answer: {"volumeId", "target", "source", "fileSystem"}
+    """
+    from quartermaster.cli.connecting import Choice, mount_and_show
+
+    wanted = {"file_system": file_system, "options": options, "read_only": read_only}
+    _end(session.run(lambda: mount_and_show(Choice(**given), volume, target, key_file=key_file, **wanted)))
+
+
+@command.command(
+    "unmount",
+    short_help="Unmount a volume.",
+    epilog="\b\nExamples:\n  qm connector unmount volume-0a1b /srv/data\n",
+)
+@volume_argument
+@directory_argument
+@click.option("--force", is_flag=True, help="Although files are open in it, or its server does not answer.")
+@connector_options
+def unmount(session: Session, *, given: dict[str, Any], volume: str, target: str, force: bool) -> None:
+    """Unmount a volume; an encrypted one is closed with its last mount. It stays attached.
+
+    \b
+    The answer: {"unmounted"}, which is false where nothing was mounted
+    """
+    from quartermaster.cli.connecting import Choice, unmount_and_show
+
+    _end(session.run(lambda: unmount_and_show(Choice(**given), volume, target, force=force)))
+
+
+@command.command(
+    "stats",
+    short_help="Show how large and how full a volume is.",
+    epilog="\b\nExamples:\n  qm connector stats volume-0a1b /srv/data\n  qm connector stats volume-0a1b\n",
+)
+@volume_argument
+@click.argument("target", metavar="[DIR]", default="")
+@connector_options
+def stats(session: Session, *, given: dict[str, Any], volume: str, target: str) -> None:
+    """Show how large and how full a volume is; of a device that is not mounted, how large.
+
+    \b
+    The answer: {"size", "used", "available", "files", "filesUsed"}, in bytes and files
+    """
+    from quartermaster.cli.connecting import Choice, show_statistics
+
+    _end(session.run(lambda: show_statistics(Choice(**given), volume, target)))
 
 
 @command.command(

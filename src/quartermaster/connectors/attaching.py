@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 
 from quartermaster.connectors.context import Context, Ledger, Machine
-from quartermaster.connectors.driver import Found, Growing, Settings
+from quartermaster.connectors.driver import Breaking, Found, Growing, Settings
 from quartermaster.connectors.errors import (
     AttachmentConflictError,
     ConnectorError,
+    IdentityMismatchError,
     LeftoverError,
     NotAttachedError,
     RecordDamagedError,
@@ -54,7 +55,7 @@ class Attaching:
         self, volume_id: str, driver: AnyDriver, data: msgspec.Struct, place: msgspec.Struct, *, timeout_s: float
     ) -> Attachment:
         fresh = self._new_record(volume_id, driver, place, State.CONNECTING)
-        async with self._alone(volume_id, "connect", timeout_s) as left_s:
+        async with self.alone(volume_id, "connect", timeout_s) as left_s:
             record = self.records.get(volume_id)
             if record is not None and record.state is not State.CONNECTED:
                 # Of a process that died, and perhaps with other data: begin from nothing.
@@ -65,7 +66,7 @@ class Attaching:
                 # After a boot everything is made anew: whatever is here then was made by somebody else.
                 if record.boot == self._machine.boot:
                     present = await self._present(record, timeout_s=left_s())
-                    if present is not None:
+                    if present is not None and not await self._is_broken(driver, record, timeout_s=left_s()):
                         return present
             return await self._attach(driver, record or fresh, data, place, timeout_s=left_s())
 
@@ -73,7 +74,7 @@ class Attaching:
         self, volume_id: str, driver: AnyDriver, place: msgspec.Struct, *, force: bool, timeout_s: float
     ) -> str:
         """The path that went away; empty where nothing was here. Without a record, the place says what to look for."""
-        async with self._alone(volume_id, "disconnect", timeout_s) as left_s:
+        async with self.alone(volume_id, "disconnect", timeout_s) as left_s:
             try:
                 record = self.records.get(volume_id)
             except RecordDamagedError:
@@ -83,7 +84,7 @@ class Attaching:
             if record is None:
                 record = self._new_record(volume_id, driver, place, State.DISCONNECTING)
             record = self._of_this_boot(record)
-            found = await self._find(record, timeout_s=left_s())
+            found = await self._find_to_leave(record, force=force, timeout_s=left_s())
             if found is not None and found.device and not force:
                 refuse_if_used(volume_id, found.device, self._machine.roots, verb="disconnect")
             gone = record.path or (found.path or found.device if found is not None else "")
@@ -93,7 +94,7 @@ class Attaching:
 
     async def recover(self, volume_id: str, *, timeout_s: float) -> bool:
         """Take away what a process that died has left of a volume. False where nothing was to be done."""
-        async with self._alone(volume_id, "recover", timeout_s) as left_s:
+        async with self.alone(volume_id, "recover", timeout_s) as left_s:
             record = self.records.get(volume_id)
             if record is None or record.state is State.CONNECTED:
                 return False
@@ -112,7 +113,7 @@ class Attaching:
         return _attachment(record, found, record.path)
 
     async def extend(self, volume_id: str, *, timeout_s: float) -> int:
-        async with self._alone(volume_id, "extend", timeout_s) as left_s:
+        async with self.alone(volume_id, "extend", timeout_s) as left_s:
             attachment = await self.find(volume_id, timeout_s=left_s())
             record = self.records.get(volume_id)
             if record is None:
@@ -126,6 +127,22 @@ class Attaching:
     def context(self, record: Record, *, timeout_s: float) -> Context:
         return Context(self._machine, self._settings, self._ledger(record), timeout_s=timeout_s)
 
+    def context_of(self, volume_id: str, *, timeout_s: float) -> Context:
+        """To work with a volume that is connected. NotAttachedError where it is not."""
+        record = self.records.get(volume_id)
+        if record is None:
+            raise not_attached(volume_id)
+        return self.context(record, timeout_s=timeout_s)
+
+    async def _is_broken(self, driver: AnyDriver, record: Record, *, timeout_s: float) -> bool:
+        """Here, and of no use to anybody: it is made anew."""
+        if not isinstance(driver, Breaking):
+            return False
+        broken = await driver.broken(self.context(record, timeout_s=timeout_s), _place(driver, record))
+        if broken:
+            log.warning("the attachment is broken and is made anew", volume=record.volume_id, path=record.path)
+        return broken
+
     async def _find(self, record: Record, *, timeout_s: float) -> Found | None:
         """IdentityMismatchError where another volume is in its place."""
         driver = self._driver_of(record)
@@ -133,6 +150,18 @@ class Attaching:
         if found is not None:
             _require_same(record, found)
         return found
+
+    async def _find_to_leave(self, record: Record, *, force: bool, timeout_s: float) -> Found | None:
+        """Where another volume has taken its place, `force` gives up ours: the driver takes away what was found as this
+        volume, unflushed, and leaves everything that was not. Without it nothing is changed, and the error names both.
+        """
+        try:
+            return await self._find(record, timeout_s=timeout_s)
+        except IdentityMismatchError as error:
+            if not force:
+                raise
+            log.warning("given up: another volume is in its place", volume=record.volume_id, error=str(error))
+            return None
 
     async def _present(self, record: Record, *, timeout_s: float) -> Attachment | None:
         found = await self._find(record, timeout_s=timeout_s)
@@ -217,7 +246,8 @@ class Attaching:
             return True
 
     @asynccontextmanager
-    async def _alone(self, volume_id: str, verb: str, timeout_s: float) -> AsyncIterator[Any]:
+    async def alone(self, volume_id: str, verb: str, timeout_s: float) -> AsyncIterator[Any]:
+        """With the volume's lock. Yields a function that says what is left of the time."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout_s
         with _typed(f"{verb} the volume {volume_id}"):

@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from quartermaster.connectors.connector import Connector, Inventory, Recovered
 from quartermaster.connectors.connector import open_connector as open_asynchronous
 from quartermaster.connectors.model import Attachment, ConnectionInfo, ConnectorProperties
+
+if TYPE_CHECKING:
+    from quartermaster.connectors.using import Mounted, Statistics
 
 T = TypeVar("T")
 
@@ -52,8 +55,19 @@ class BlockingConnector:
     def device_path(self, volume_id: str, *, timeout_s: float | None = None) -> str:
         return self._run(self._connector.device_path(volume_id, timeout_s=timeout_s))
 
-    def extend(self, info: ConnectionInfo | Mapping[str, Any], *, timeout_s: float | None = None) -> int:
-        return self._run(self._connector.extend(info, timeout_s=timeout_s))
+    def extend(
+        self, info: ConnectionInfo | Mapping[str, Any], *, mounted: str = "", timeout_s: float | None = None
+    ) -> int:
+        return self._run(self._connector.extend(info, mounted=mounted, timeout_s=timeout_s))
+
+    def mount(self, volume_id: str, target: str, **options: Any) -> Mounted:
+        return self._run(self._connector.mount(volume_id, target, **options))
+
+    def unmount(self, volume_id: str, target: str, *, force: bool = False, timeout_s: float | None = None) -> bool:
+        return self._run(self._connector.unmount(volume_id, target, force=force, timeout_s=timeout_s))
+
+    def statistics(self, volume_id: str, *, target: str = "", timeout_s: float | None = None) -> Statistics:
+        return self._run(self._connector.statistics(volume_id, target=target, timeout_s=timeout_s))
 
     def recover(self, *, timeout_s: float | None = None) -> tuple[Recovered, ...]:
         return self._run(self._connector.recover(timeout_s=timeout_s))

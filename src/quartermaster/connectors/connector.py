@@ -15,13 +15,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from quartermaster.connectors.attaching import Attaching
 from quartermaster.connectors.context import Machine
-from quartermaster.connectors.driver import Foreign, Listing, Opening, Roots, Settings
+from quartermaster.connectors.driver import Foreign, Listing, Needing, Opening, Roots, Settings
 from quartermaster.connectors.errors import RecordDamagedError, UnsupportedDriverError
 from quartermaster.connectors.files import HostFiles
 from quartermaster.connectors.model import (
@@ -34,7 +34,8 @@ from quartermaster.connectors.model import (
 )
 from quartermaster.connectors.payload import decode
 from quartermaster.connectors.records import Record, State
-from quartermaster.connectors.registry import AnyDriver, find_driver, known_types
+from quartermaster.connectors.registry import AnyDriver, clients_of, find_driver, known_types
+from quartermaster.connectors.secret import Secret
 from quartermaster.connectors.volumes import volume_id_of
 from quartermaster.host import procfs
 from quartermaster.host.commands import HostCommands
@@ -43,6 +44,9 @@ from quartermaster.host.locks import FileLocks
 from quartermaster.host.mounts import HostMounts
 from quartermaster.host.places import state_directory
 from quartermaster.support.errors import QuartermasterError
+
+if TYPE_CHECKING:
+    from quartermaster.connectors.using import Mounted, Statistics, Using
 
 
 class Listed(msgspec.Struct, frozen=True, rename="camel"):
@@ -133,12 +137,56 @@ class Connector:
         """As `device_path`, with all that is known of the attachment."""
         return await self._attaching.find(volume_id, timeout_s=timeout_s or self._settings.timeout_s)
 
-    async def extend(self, info: ConnectionInfo | Mapping[str, Any], *, timeout_s: float | None = None) -> int:
-        """Make this host see a volume's new size; returns it in bytes."""
+    async def extend(
+        self, info: ConnectionInfo | Mapping[str, Any], *, mounted: str = "", timeout_s: float | None = None
+    ) -> int:
+        """Make this host see a volume's new size, in bytes. The file system on the directory `mounted` grows too."""
         info = _info(info)
         _, _, place = self._read(info)
         volume_id = volume_id_of(info, place)
-        return await self._attaching.extend(volume_id, timeout_s=timeout_s or self._settings.timeout_s)
+        timeout_s = timeout_s or self._settings.timeout_s
+        size = await self._attaching.extend(volume_id, timeout_s=timeout_s)
+        if mounted:
+            await self._using().grow(volume_id, mounted, timeout_s=timeout_s)
+        return size
+
+    async def mount(
+        self,
+        volume_id: str,
+        target: str,
+        *,
+        file_system: str = "",
+        options: Sequence[str] = (),
+        read_only: bool = False,
+        key: Secret | str = "",
+        timeout_s: float | None = None,
+    ) -> Mounted:
+        """Mount a connected volume on a directory; said twice it is as once, and a corrupted mount is made anew.
+
+        A blank device gets the file system (ext4 unless another is named) and, with a `key`, is encrypted. A device
+        with anything else on it is refused. A volume that is a file or directory itself is bound there.
+        """
+        return await self._using().mount(
+            volume_id,
+            target,
+            file_system=file_system,
+            options=options,
+            read_only=read_only,
+            key=key if isinstance(key, Secret) else Secret(key),
+            timeout_s=timeout_s or self._settings.timeout_s,
+        )
+
+    async def unmount(
+        self, volume_id: str, target: str, *, force: bool = False, timeout_s: float | None = None
+    ) -> bool:
+        """Whether something was mounted. `force` takes it away also where files are open or its server is dead."""
+        timeout_s = timeout_s or self._settings.timeout_s
+        return await self._using().unmount(volume_id, target, force=force, timeout_s=timeout_s)
+
+    async def statistics(self, volume_id: str, *, target: str = "", timeout_s: float | None = None) -> Statistics:
+        """How large and how full it is, where it is mounted on `target`; of a mere device, how large."""
+        timeout_s = timeout_s or self._settings.timeout_s
+        return await self._using().statistics(volume_id, target=target, timeout_s=timeout_s)
 
     async def recover(self, *, timeout_s: float | None = None) -> tuple[Recovered, ...]:
         """Take back what processes that died have begun. One volume that resists does not hold up the others."""
@@ -205,11 +253,25 @@ class Connector:
         data = decode(route.data, info.data, driver=route.driver_type, aliases=route.aliases)
         return driver, data, driver.identify(data, self._settings)
 
+    def _using(self) -> Using:
+        # Imported here: a program that only connects does without it.
+        from quartermaster.connectors.using import Using
+
+        return Using(self._attaching)
+
     def _recorded(self, record: Record) -> AnyDriver:
         return self._driver(record.driver, record.client)
 
     def _driver(self, type: str, client: str) -> AnyDriver:
-        return find_driver(type, platform=self._machine.platform, os_type=self._os_type, client=client)
+        """The chosen client, else the first that this host's kernel can serve."""
+        first = find_driver(type, platform=self._machine.platform, os_type=self._os_type, client=client)
+        if client or self._serves(first):
+            return first
+        others = (find_driver(type, platform=self._machine.platform, client=each) for each in clients_of(type)[1:])
+        return next((driver for driver in others if self._serves(driver)), first)
+
+    def _serves(self, driver: AnyDriver) -> bool:
+        return not isinstance(driver, Needing) or driver.usable(self._machine.roots, self._machine.files)
 
 
 def open_connector(

@@ -13,6 +13,7 @@ Each may be called twice, and after any of the others ended in the middle.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
@@ -23,6 +24,7 @@ from quartermaster.connectors.model import Platform
 
 if TYPE_CHECKING:
     from quartermaster.connectors.context import Context
+    from quartermaster.connectors.files import Files
 
 KERNEL = "kernel"
 USERSPACE = "userspace"
@@ -39,6 +41,7 @@ class Roots(msgspec.Struct, frozen=True):
     dev: Path = Path("/dev")
     proc: Path = Path("/proc")
     etc: Path = Path("/etc")
+    modules: Path = Path("/lib/modules", os.uname().release)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -113,6 +116,24 @@ class Growing(Protocol[P_contra]):
 
     async def extend(self, context: Context, place: P_contra) -> None:
         """The host sees the volume's present size when this returns."""
+        ...
+
+
+@runtime_checkable
+class Breaking(Protocol[P_contra]):
+    """A driver whose attachments may be here and yet of no use: a mount whose server has forgotten it."""
+
+    async def broken(self, context: Context, place: P_contra) -> bool:
+        """Whether it has to be made anew, which `attach` then does. One that is merely slow is not broken."""
+        ...
+
+
+@runtime_checkable
+class Needing(Protocol):
+    """A driver that not every kernel can serve. Where nobody has chosen a client, the next one is taken then."""
+
+    def usable(self, roots: Roots, files: Files) -> bool:
+        """The same answer as long as this kernel runs: a volume must not change its client between two calls."""
         ...
 
 

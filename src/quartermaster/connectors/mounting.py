@@ -52,7 +52,7 @@ async def join_mount(context: Context, place: MountPlace, make: Callable[[], Awa
 
     async with context.joining(place.thing, present=present) as joined:
         there = joined.present
-        if there and joined.ours and await _is_corrupted(context, place):
+        if there and joined.ours and await is_corrupted(context, place):
             await context.mounts.unmount(place.target, lazy=True)
             there = False
         if not there:
@@ -95,7 +95,8 @@ def mounted(context: Context, place: MountPlace) -> Mount | None:
     return found
 
 
-async def _is_corrupted(context: Context, place: MountPlace) -> bool:
+async def is_corrupted(context: Context, place: MountPlace) -> bool:
+    """The server or the daemon behind it is gone for good."""
     health = await context.mounts.health(place.target, timeout_s=min(5.0, context.left_s()))
     return health.state is MountState.CORRUPTED
 

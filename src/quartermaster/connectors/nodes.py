@@ -11,7 +11,7 @@ from pathlib import Path
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Found
-from quartermaster.connectors.identity import read_identity
+from quartermaster.connectors.identity import read_identity, same_identity
 from quartermaster.connectors.usage import refuse_if_used
 from quartermaster.host.commands import Command, Result
 from quartermaster.support.errors import ToolMissingError
@@ -52,14 +52,18 @@ def found_node(context: Context, device: str) -> Found:
 
 
 async def leave_node(
-    context: Context, thing: str, look: Look, request: Request, *, directory: Path, force: bool
+    context: Context, thing: str, look: Look, request: Request, *, directory: Path, force: bool, compare: bool = True
 ) -> None:
     """Give it back with the last volume that uses it, and wait until the node is gone.
 
     After a crash it may have been asked for and not have come: it is given back then too. A node that was here before
-    this library stays.
+    this library stays, and so does one that is another volume by now; `compare` is False for a driver with an identity
+    of its own, by which it has looked already.
     """
     device = look()
+    if device and compare and _is_another(context, device):
+        async with context.leaving(thing):
+            return
     if device and not force:
         refuse_if_used(context.volume_id, device, context.roots, verb="disconnect")
 
@@ -73,6 +77,11 @@ async def leave_node(
                 await request()
         if asked:
             await context.until(gone, changes, what=f"the device of {thing} to go away", most_s=_GONE_S)
+
+
+def _is_another(context: Context, device: str) -> bool:
+    known, found = context.identity, found_node(context, device).identity
+    return bool(known and found) and not same_identity(known, found)
 
 
 async def run_installed(context: Context, command: Command, places: Sequence[str]) -> Result:

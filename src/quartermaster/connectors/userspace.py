@@ -11,14 +11,14 @@ Two volume ids that mean one place share one daemon and one device: two would ea
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from quartermaster.connectors.context import Context
-from quartermaster.connectors.driver import Found
+from quartermaster.connectors.driver import Found, Route, Settings
 from quartermaster.connectors.errors import AuthenticationError, ConnectorError, NotAppearingError, UnreachableError
 from quartermaster.connectors.loops import attach_loop, loops
 from quartermaster.connectors.names import digest_of
@@ -41,12 +41,23 @@ _DAEMONS = "daemons"
 _GONE_S = 10.0
 # What a device has in memory is written back before its daemon is stopped. One that hangs in a login hears no signal.
 _STOP_S = 3.0
+_SAYS_NOTHING = ("", "Exiting.")  # the last words of nbd-client
 _REFUSED = ("authentication", "not permitted", "permission denied")
 _UNREACHABLE = (
     *("connection refused", "no route to host", "network is unreachable", "timed out", "failed to connect to socket"),
     "can not reconnect",  # libiscsi, of a portal that refuses the connection
     *("could not resolve", "name or service not known", "failed to resolve"),
 )
+
+
+class ExportedPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A place that this route can serve."""
+
+    read_only: bool = False
+
+
+D = TypeVar("D", bound=msgspec.Struct)
+P = TypeVar("P", bound=ExportedPlace)
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -83,12 +94,43 @@ class Source(msgspec.Struct, frozen=True):
     name: str  # in sentences
     options: Mapping[str, Any]
     secret: Secret = Secret()
+    encoded: bool = False  # the secret is bytes, written in base64
 
 
-def export_of(context: Context, type: str, place: msgspec.Struct, *, read_only: bool) -> Export:
+class UserspaceDriver(msgspec.Struct, Generic[D, P], frozen=True):
+    """A driver of this route: all that is its own is what the data mean, and what the daemon is to open."""
+
+    route: Route
+    place_of: Callable[[D], P]
+    sources: Callable[[Context, D, P], Sequence[Source]]
+    uri_of: Callable[[D], str]
+
+    def identify(self, data: D, settings: Settings) -> P:  # noqa: ARG002
+        return self.place_of(data)
+
+    async def attach(self, context: Context, data: D, place: P) -> Found:
+        return await attach_export(context, self._export(context, place), self.sources(context, data, place))
+
+    async def find(self, context: Context, place: P) -> Found | None:
+        return await find_export(context, self._export(context, place))
+
+    async def detach(self, context: Context, place: P, *, force: bool) -> None:
+        await detach_export(context, self._export(context, place), force=force)
+
+    async def extend(self, context: Context, place: P) -> None:  # noqa: ARG002
+        refuse_growth(context.volume_id)
+
+    def uri(self, data: D) -> str:
+        return self.uri_of(data)
+
+    def _export(self, context: Context, place: P) -> Export:
+        return export_of(context, self.route.driver_type, place)
+
+
+def export_of(context: Context, type: str, place: ExportedPlace) -> Export:
     key = digest_of(f"{type} {msgspec.json.encode(place, order='sorted').decode()}")
     # The directory as the kernel writes it: a look at the file itself may hang while the storage system is away.
-    return Export(Path(os.path.realpath(context.directory)) / "userspace" / key, key, read_only)
+    return Export(Path(os.path.realpath(context.directory)) / "userspace" / key, key, place.read_only)
 
 
 async def attach_export(context: Context, export: Export, sources: Sequence[Source]) -> Found:
@@ -153,7 +195,7 @@ async def _open(context: Context, export: Export, source: Source, *, most_s: flo
         if context.files.exists(export.pid_file):
             return True
         if not (await daemons.status(export.daemon)).running:
-            raise _failure(source, await daemons.logs(export.daemon, lines=5))
+            raise failure_of(source.name, await daemons.logs(export.daemon, lines=5), secret=source.secret)
         return None
 
     context.files.make_directory(export.directory)
@@ -194,7 +236,7 @@ async def _take_away(context: Context, export: Export, *, force: bool) -> None:
     if _is_mounted(context, export):
         # Of a daemon that was killed.
         await context.mounts.unmount(str(export.file), lazy=True)
-    for file in (export.secret_file, export.pid_file, export.file, _log(context, export)):
+    for file in (export.secret_file, export.pid_file, export.file, log_of(context, export.daemon)):
         context.files.remove(file)
     if context.files.exists(export.directory):
         context.files.remove_directory(export.directory)
@@ -221,6 +263,8 @@ def _argv(export: Export, source: Source) -> tuple[str, ...]:
         "allow-other": "off",
     }
     secret = {"qom-type": "secret", "id": SECRET, "file": str(export.secret_file)}
+    if source.encoded:
+        secret["format"] = "base64"
     return (
         "qemu-storage-daemon",
         *(("--object", _json(secret)) if source.secret else ()),
@@ -228,20 +272,29 @@ def _argv(export: Export, source: Source) -> tuple[str, ...]:
     )
 
 
-def _failure(source: Source, text: str) -> ConnectorError:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    cause = lines[-1].removeprefix("qemu-storage-daemon: ") if lines else "qemu-storage-daemon ended without a word"
-    if source.secret:
-        cause = cause.replace(source.secret.reveal(), HIDDEN)
+def failure_of(name: str, text: str, *, secret: Secret) -> ConnectorError:
+    """What the last words of a daemon mean that could not open the volume."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() not in _SAYS_NOTHING]
+    cause = lines[-1].removeprefix("qemu-storage-daemon: ") if lines else "the daemon ended without a word"
+    if secret:
+        cause = cause.replace(secret.reveal(), HIDDEN)
     _, option, behind = cause.partition("}: ")
     cause = behind if option else cause
-    message = f"cannot open {source.name}: {cause}"
+    message = f"cannot open {name}: {cause}"
     lowered = cause.lower()
     if any(words in lowered for words in _REFUSED):
         return AuthenticationError(message, hint="look whether the user and its secret are right")
     if any(words in lowered for words in _UNREACHABLE):
         return UnreachableError(message, hint="look whether the storage system runs and its address is right")
     return ConnectorError(message, hint="look whether the storage system has the volume under this name")
+
+
+def refuse_growth(volume_id: str) -> None:
+    """The daemon has asked for the size once, and nobody can make it ask again."""
+    raise ConnectorError(
+        f"cannot extend the volume {volume_id}: its client has read the size when it was connected",
+        hint="disconnect it and connect it again; its new size is there then",
+    )
 
 
 async def _runs(context: Context, export: Export) -> bool:
@@ -256,9 +309,9 @@ def _is_mounted(context: Context, export: Export) -> bool:
     return mounted_at(context.mounts.table(), str(export.file)) is not None
 
 
-def _log(context: Context, export: Export) -> Path:
+def log_of(context: Context, daemon: str) -> Path:
     """Of a detached daemon; systemd keeps those of its units itself."""
-    return context.directory / _DAEMONS / "logs" / f"{export.daemon}.log"
+    return context.directory / _DAEMONS / "logs" / f"{daemon}.log"
 
 
 def _json(value: Mapping[str, Any]) -> str:

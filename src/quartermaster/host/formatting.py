@@ -98,8 +98,8 @@ class HostFormatting:
         if begun:
             await self._remove_signatures([path])
             refuse_format(device, await everything_found(self._commands, path), wanted)
-        await self._change(_making(wanted, path), f"format {path}")
-        await self._change(_labelling(wanted, path), f"label {path}")
+        await self._change(making(wanted, path), f"format {path}")
+        await self._change(labelling(wanted, path), f"label {path}")
         if ours(await probe(self._commands, path), wanted) != wanted.label:
             raise HostError(f"cannot format {path}: {wanted.file_system} was made, but is not found there")
         return True
@@ -192,7 +192,7 @@ def _refuse_busy(path: str, verb: str) -> None:
         raise refused(verb, path, Refusal.BUSY, f"it cannot be opened for us alone: {error.strerror}") from error
 
 
-def _making(wanted: Format, path: str) -> tuple[str, ...]:
+def making(wanted: Format, path: str) -> tuple[str, ...]:
     match wanted.file_system:
         case FileSystem.XFS:
             return ("mkfs.xfs", "-q", "-L", BEGUN_LABEL, "-m", f"uuid={wanted.uuid}", path)
@@ -202,7 +202,7 @@ def _making(wanted: Format, path: str) -> tuple[str, ...]:
             return ("mkfs.btrfs", "-q", "-L", BEGUN_LABEL, "-U", wanted.uuid, path)
 
 
-def _labelling(wanted: Format, path: str) -> tuple[str, ...]:
+def labelling(wanted: Format, path: str) -> tuple[str, ...]:
     match wanted.file_system:
         case FileSystem.XFS:
             return ("xfs_admin", "-L", wanted.label, path)

@@ -28,6 +28,7 @@ from quartermaster.support.errors import (
     MountConflictError,
 )
 
+_DETACH_S = 10.0  # a lazy unmount is done when the mount is gone, whatever umount still waits for
 # Options of the mount itself, which mountinfo repeats word by word. Those of a file system come back in other words or
 # not at all, so they are not compared.
 _COMPARED = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
@@ -169,9 +170,12 @@ class HostMounts:
             # Without canonicalising, which would look at the target and hang where its server is dead.
             argv = ["umount", "--no-canonicalize", *flags, target]
             try:
-                await self._change(argv, f"unmount {target}", timeout_s=timeout_s)
+                limit_s = min(timeout_s, _DETACH_S) if lazy else timeout_s
+                await self._change(argv, f"unmount {target}", timeout_s=limit_s)
             except CommandDeadlineError:
-                raise
+                # The kernel takes it out of the tree at once, and then says goodbye to a server that may be dead.
+                if not lazy or mounted_at(self.table(), target) is not None:
+                    raise
             except CommandError as error:
                 if "busy" not in error.stderr:
                     raise

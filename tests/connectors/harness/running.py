@@ -16,6 +16,8 @@ from quartermaster.connectors.driver import Roots
 from quartermaster.connectors.files import HostFiles
 from tests.connectors.harness.world import FAIL_AFTER, FAIL_BEFORE, InjectedError, World
 
+ROOTS = {"sysfs": "sys", "dev": "dev", "proc": "proc", "etc": "etc", "modules": "modules"}
+
 
 class SteppedFiles:
     """The host's files, each change one step of the world."""
@@ -55,7 +57,7 @@ class SteppedFiles:
 def connector_in(world: World, **options: Any) -> Connector:
     options.setdefault("machine", "x86_64")
     connector = open_connector(
-        roots=Roots(sysfs=world.path("sys"), dev=world.path("dev"), proc=world.path("proc"), etc=world.path("etc")),
+        roots=Roots(**{name: world.path(place) for name, place in ROOTS.items()}),
         search_path=str(world.path("bin")),
         directory=world.path("state"),
         host="testhost",

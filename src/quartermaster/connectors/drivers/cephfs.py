@@ -14,6 +14,7 @@ from quartermaster.connectors.mounting import (
     MountPlace,
     find_mount,
     foreign_mounts,
+    is_corrupted,
     join_mount,
     leave_mount,
     target_of,
@@ -89,6 +90,9 @@ class CephfsDriver(msgspec.Struct, frozen=True):
 
     async def find(self, context: Context, place: CephfsPlace) -> Found | None:
         return find_mount(context, place)
+
+    async def broken(self, context: Context, place: CephfsPlace) -> bool:
+        return await is_corrupted(context, place)
 
     async def detach(self, context: Context, place: CephfsPlace, *, force: bool) -> None:
         context.files.remove(_key_file(context))

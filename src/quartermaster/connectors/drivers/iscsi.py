@@ -105,7 +105,8 @@ class IscsiDriver(msgspec.Struct, frozen=True):
         joined = await join(context, data, place)
         disks = await appear(
             context,
-            lambda: _disks(context, list(joined)),
+            # By the sessions that we have just joined: this runs whenever any device of the host appears.
+            lambda: [disk for path, session in joined.items() if (disk := disk_at(context, session.address(path.lun)))],
             lambda: [
                 Scan(session.host, "0", str(session.target), str(path.lun))
                 for path, session in joined.items()

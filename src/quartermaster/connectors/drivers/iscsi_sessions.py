@@ -54,15 +54,20 @@ def parse_portal(text: str) -> tuple[str, int]:
 
 
 def find_session(context: Context, target: Target) -> Session | None:
-    return next((session for session, found in sessions(context) if target in found), None)
+    return next((session for session, found in sessions(context, only=target.iqn) if target in found), None)
 
 
-def sessions(context: Context) -> Iterator[tuple[Session, tuple[Target, ...]]]:
-    """Every session of this host, with the portal that was asked and, where it has sent us on, the one that serves."""
+def sessions(context: Context, *, only: str = "") -> Iterator[tuple[Session, tuple[Target, ...]]]:
+    """Every session of this host, with the portal that was asked and, where it has sent us on, the one that serves.
+
+    With `only`, those to one target: a host may have hundreds, and one file of each tells which it is.
+    """
     files, classes = context.files, context.roots.sysfs / "class"
     for name in files.names(classes / "iscsi_session"):
         directory = classes / "iscsi_session" / name
         iqn = files.text(directory / "targetname")
+        if only and iqn != only:
+            continue
         number = name.removeprefix("session")
         host = os.path.basename(os.path.dirname(os.path.realpath(directory / "device"))).removeprefix("host")
         if not iqn or not number.isdecimal() or not host.isdecimal():

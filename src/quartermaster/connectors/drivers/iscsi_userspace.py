@@ -11,21 +11,13 @@ from itertools import cycle
 import msgspec
 
 from quartermaster.connectors.context import Context
-from quartermaster.connectors.driver import USERSPACE, Found, Route, Settings
+from quartermaster.connectors.driver import USERSPACE, Route
 from quartermaster.connectors.drivers.iscsi import IscsiConnectionData
 from quartermaster.connectors.errors import AuthenticationError
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.properties import initiator_name
 from quartermaster.connectors.secret import Secret
-from quartermaster.connectors.userspace import (
-    SECRET,
-    Export,
-    Source,
-    attach_export,
-    detach_export,
-    export_of,
-    find_export,
-)
+from quartermaster.connectors.userspace import SECRET, ExportedPlace, Source, UserspaceDriver
 
 _PORT = 3260
 
@@ -40,46 +32,29 @@ class IscsiPath(msgspec.Struct, frozen=True):
         return f"iscsi://{self.portal}/{self.iqn}/{self.lun}"
 
 
-class IscsiUserspacePlace(msgspec.Struct, frozen=True):
+class IscsiUserspacePlace(ExportedPlace, frozen=True):
     paths: tuple[IscsiPath, ...]
-    read_only: bool = False
 
 
-class IscsiUserspaceDriver:
-    route = Route(DriverType.ISCSI, IscsiConnectionData, IscsiUserspacePlace, client=USERSPACE)
-
-    def identify(self, data: IscsiConnectionData, settings: Settings) -> IscsiUserspacePlace:  # noqa: ARG002
-        portals = data.target_portals or (data.target_portal,)
-        iqns = data.target_iqns or (data.target_iqn,)
-        luns = data.target_luns or (data.target_lun,)
-        paths = [
-            IscsiPath(_with_port(portal), iqn, lun)
-            for portal, iqn, lun in zip(portals, cycle(iqns), cycle(luns), strict=False)
-        ]
-        return IscsiUserspacePlace(tuple(dict.fromkeys(paths)), read_only=data.access_mode == "ro")
-
-    async def attach(self, context: Context, data: IscsiConnectionData, place: IscsiUserspacePlace) -> Found:
-        if data.auth_username and not data.auth_password:
-            raise AuthenticationError(
-                f"cannot log in to {place.paths[0].iqn}: the user {data.auth_username} comes without a password",
-                hint="the storage system has to give authPassword",
-            )
-        initiator = context.settings.initiator or initiator_name(context.roots.etc, context.files)
-        sources = [_source(path, data, initiator) for path in place.paths]
-        return await attach_export(context, _export(context, place), sources)
-
-    async def find(self, context: Context, place: IscsiUserspacePlace) -> Found | None:
-        return await find_export(context, _export(context, place))
-
-    async def detach(self, context: Context, place: IscsiUserspacePlace, *, force: bool) -> None:
-        await detach_export(context, _export(context, place), force=force)
-
-    def uri(self, data: IscsiConnectionData) -> str:
-        return self.identify(data, Settings()).paths[0].uri
+def place_of(data: IscsiConnectionData) -> IscsiUserspacePlace:
+    portals = data.target_portals or (data.target_portal,)
+    iqns = data.target_iqns or (data.target_iqn,)
+    luns = data.target_luns or (data.target_lun,)
+    paths = [
+        IscsiPath(_with_port(portal), iqn, lun)
+        for portal, iqn, lun in zip(portals, cycle(iqns), cycle(luns), strict=False)
+    ]
+    return IscsiUserspacePlace(tuple(dict.fromkeys(paths)), read_only=data.access_mode == "ro")
 
 
-def _export(context: Context, place: IscsiUserspacePlace) -> Export:
-    return export_of(context, DriverType.ISCSI, place, read_only=place.read_only)
+def _sources(context: Context, data: IscsiConnectionData, place: IscsiUserspacePlace) -> list[Source]:
+    if data.auth_username and not data.auth_password:
+        raise AuthenticationError(
+            f"cannot log in to {place.paths[0].iqn}: the user {data.auth_username} comes without a password",
+            hint="the storage system has to give authPassword",
+        )
+    initiator = context.settings.initiator or initiator_name(context.roots.etc, context.files)
+    return [_source(path, data, initiator) for path in place.paths]
 
 
 def _source(path: IscsiPath, data: IscsiConnectionData, initiator: str) -> Source:
@@ -108,4 +83,10 @@ def _with_port(portal: str) -> str:
     return address if ":" in address else f"{address}:{_PORT}"
 
 
-DRIVER = IscsiUserspaceDriver()
+def _uri(data: IscsiConnectionData) -> str:
+    return place_of(data).paths[0].uri
+
+
+DRIVER = UserspaceDriver(
+    Route(DriverType.ISCSI, IscsiConnectionData, IscsiUserspacePlace, client=USERSPACE), place_of, _sources, _uri
+)

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.drivers.scsi import Told, flush_buffers, node, require_disk
-from quartermaster.connectors.errors import IdentityMismatchError
+from quartermaster.connectors.errors import IdentityMismatchError, NotAppearingError
 from quartermaster.host.commands import Command
+from quartermaster.host.events import wait_until
 from quartermaster.host.tools import Tool, register
 from quartermaster.support.errors import CommandError, DeadlineError
 
@@ -22,6 +23,7 @@ register(
 )
 
 _GONE_S = 20.0
+_AGAIN_S = 2.0
 _ADDED = "multipath_wwid"
 _PREFIX = "mpath-"
 
@@ -45,19 +47,33 @@ async def make_map(context: Context, told: dict[str, Told], *, wwid: str) -> str
             # It is taken out of multipath's list again if it was not there before us.
             context.note(**{_ADDED: "added"})
             await _run(context, "multipath", "-a", node(context, disks[0]), verb="make the volume a multipath device")
-        for disk in loose:
-            await _run(context, "multipathd", "add", "path", disk, verb=f"hand {disk} to multipathd")
 
         async def made() -> str | None:
             maps = [map_over(context, [disk]) for disk in disks]
             return maps[0] if all(maps) and len(dict.fromkeys(maps)) == 1 else None
 
-        return await context.until(
-            made,
-            changes,
-            what=f"a multipath device over {', '.join(disks)}",
-            hint="look at what multipathd says: its configuration may exclude the storage system",
-        )
+        while True:
+            refused = await _hand_over(context, [disk for disk in disks if not map_over(context, [disk])])
+            device = await wait_until(made, changes, timeout_s=min(_AGAIN_S, context.left_s()), poll_s=0.25)
+            if device is not None:
+                return device
+            if context.left_s() <= 0:
+                raise NotAppearingError(
+                    f"cannot wait for a multipath device over {', '.join(disks)}: "
+                    f"{refused or 'multipathd has made none'}",
+                    hint="look at what multipathd says: its configuration may exclude the storage system",
+                )
+
+
+async def _hand_over(context: Context, disks: Sequence[str]) -> str:
+    """What multipathd has against them. It refuses a disk that udev has not looked at yet, so it is asked again."""
+    refused = ""
+    for disk in disks:
+        try:
+            await _run(context, "multipathd", "add", "path", disk, verb=f"hand {disk} to multipathd")
+        except (CommandError, DeadlineError) as error:
+            refused = str(error)
+    return refused
 
 
 async def remove_map(context: Context, disks: Sequence[str], *, force: bool) -> None:

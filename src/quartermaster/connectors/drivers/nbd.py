@@ -1,4 +1,4 @@
-"""Network block devices: what their data mean, and the route through qemu-storage-daemon."""
+"""Network block devices: by nbd-client and the kernel, or by qemu-storage-daemon without it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from urllib.parse import quote
 import msgspec
 
 from quartermaster.connectors.context import Context
-from quartermaster.connectors.driver import USERSPACE, Found, Route, Settings
+from quartermaster.connectors.driver import KERNEL, USERSPACE, Found, Roots, Route, Settings
+from quartermaster.connectors.files import Files
 from quartermaster.connectors.model import DriverType
-from quartermaster.connectors.userspace import Export, Source, attach_export, detach_export, export_of, find_export
+from quartermaster.connectors.nbds import Serving, attach_nbd, detach_nbd, find_nbd, has_nbd, key_of
+from quartermaster.connectors.userspace import ExportedPlace, Source, UserspaceDriver, refuse_growth
+from quartermaster.host.tools import Tool, register
 
-ALIASES = {"export_name": "export", "server": "host", "unix": "socket"}
+register(Tool("nbd-client", "nbd-client", "connects NBD devices of the kernel"))
+
+_ALIASES = {"export_name": "export", "server": "host", "unix": "socket"}
 # While the server is away, requests wait this long for it before they fail; a SCSI session gives up after two minutes.
 _RECONNECT_S = 120
 _PORT = 10809
@@ -34,12 +39,11 @@ class NbdConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defaul
             raise ValueError(f"port {self.port} is not between 1 and 65535")
 
 
-class NbdPlace(msgspec.Struct, frozen=True):
+class NbdPlace(ExportedPlace, frozen=True):
     host: str
     port: int
     socket: str
     export: str
-    read_only: bool = False
 
     @property
     def uri(self) -> str:
@@ -55,37 +59,60 @@ def place_of(data: NbdConnectionData) -> NbdPlace:
     return NbdPlace(data.host.strip("[]"), port, data.socket, data.export, read_only=data.access_mode == "ro")
 
 
-class NbdUserspaceDriver:
-    route = Route(DriverType.NBD, NbdConnectionData, NbdPlace, client=USERSPACE, aliases=ALIASES)
+def _uri(data: NbdConnectionData) -> str:
+    return place_of(data).uri
+
+
+def _route(client: str) -> Route:
+    return Route(DriverType.NBD, NbdConnectionData, NbdPlace, client=client, aliases=_ALIASES)
+
+
+class NbdKernelDriver:
+    route = _route(KERNEL)
 
     def identify(self, data: NbdConnectionData, settings: Settings) -> NbdPlace:  # noqa: ARG002
         return place_of(data)
 
+    def usable(self, roots: Roots, files: Files) -> bool:
+        return has_nbd(roots, files)
+
     async def attach(self, context: Context, data: NbdConnectionData, place: NbdPlace) -> Found:  # noqa: ARG002
-        return await attach_export(context, _export(context, place), [_source(place)])
+        return await attach_nbd(context, _serving(place))
 
     async def find(self, context: Context, place: NbdPlace) -> Found | None:
-        return await find_export(context, _export(context, place))
+        return await find_nbd(context, _serving(place))
 
     async def detach(self, context: Context, place: NbdPlace, *, force: bool) -> None:
-        await detach_export(context, _export(context, place), force=force)
+        await detach_nbd(context, _serving(place), force=force)
+
+    async def extend(self, context: Context, place: NbdPlace) -> None:  # noqa: ARG002
+        refuse_growth(context.volume_id)
 
     def uri(self, data: NbdConnectionData) -> str:
-        return place_of(data).uri
+        return _uri(data)
 
 
-def _export(context: Context, place: NbdPlace) -> Export:
-    return export_of(context, DriverType.NBD, place, read_only=place.read_only)
+def _serving(place: NbdPlace) -> Serving:
+    where = ("-unix", place.socket) if place.socket else (place.host, str(place.port))
+    named = ("-name", place.export) if place.export else ()
+    flags = ("-readonly",) if place.read_only else ()
+
+    def argv(device: str) -> tuple[str, ...]:
+        # It stays, so that the kernel can say who serves the device, and to log in again when the server comes back.
+        return ("nbd-client", "-nonetlink", "-nofork", "-persist", *flags, *named, *where, device)
+
+    return Serving(key_of(DriverType.NBD, KERNEL, place), place.uri, argv, lambda device: ("nbd-client", "-d", device))
 
 
-def _source(place: NbdPlace) -> Source:
+def _sources(_context: Context, _data: NbdConnectionData, place: NbdPlace) -> list[Source]:
     server = (
         {"type": "unix", "path": place.socket}
         if place.socket
         else {"type": "inet", "host": place.host, "port": str(place.port)}
     )
     options = {"driver": "nbd", "server": server, "export": place.export, "reconnect-delay": _RECONNECT_S}
-    return Source(place.uri, options)
+    return [Source(place.uri, options)]
 
 
-USERSPACE_CLIENT = NbdUserspaceDriver()
+KERNEL_CLIENT = NbdKernelDriver()
+USERSPACE_CLIENT = UserspaceDriver(_route(USERSPACE), place_of, _sources, _uri)

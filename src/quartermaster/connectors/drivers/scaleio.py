@@ -141,7 +141,13 @@ class ScaleioDriver:
                 pass
         else:
             await leave_node(
-                context, place.thing, lambda: _node(context, place), take, directory=_links(context), force=force
+                context,
+                place.thing,
+                lambda: _node(context, place),
+                take,
+                directory=_links(context),
+                force=force,
+                compare=False,
             )
         context.files.remove(_file(context))
 

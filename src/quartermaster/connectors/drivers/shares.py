@@ -14,6 +14,7 @@ from quartermaster.connectors.mounting import (
     MountPlace,
     find_mount,
     foreign_mounts,
+    is_corrupted,
     join_mount,
     leave_mount,
     target_of,
@@ -72,6 +73,9 @@ class ShareDriver(msgspec.Struct, frozen=True):
 
     async def find(self, context: Context, place: MountPlace) -> Found | None:
         return find_mount(context, place)
+
+    async def broken(self, context: Context, place: MountPlace) -> bool:
+        return await is_corrupted(context, place)
 
     async def detach(self, context: Context, place: MountPlace, *, force: bool) -> None:
         context.files.remove(_credentials_file(context))

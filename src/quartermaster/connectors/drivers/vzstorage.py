@@ -19,6 +19,7 @@ from quartermaster.connectors.mounting import (
     MountPlace,
     find_mount,
     foreign_mounts,
+    is_corrupted,
     join_mount,
     leave_mount,
     target_of,
@@ -84,6 +85,9 @@ class VzstorageDriver:
 
     async def find(self, context: Context, place: VzstoragePlace) -> Found | None:
         return find_mount(context, place)
+
+    async def broken(self, context: Context, place: VzstoragePlace) -> bool:
+        return await is_corrupted(context, place)
 
     async def detach(self, context: Context, place: VzstoragePlace, *, force: bool) -> None:
         await leave_mount(context, place, force=force)
