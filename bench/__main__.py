@@ -1,4 +1,4 @@
-"""python -m bench --bench engine|cli|cstor|orchestration|all [--quick]"""
+"""python -m bench --bench engine|cli|cstor|orchestration|connectors|glusterfs|all [--quick]"""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import cli, cstor, document, engine, orchestration
+from bench import cli, connectors, cstor, document, engine, glusterfs, orchestration
 from bench.machine import this_machine
 from bench.report import bar_line
 from bench.running import BenchFailedError
 from quartermaster.support.errors import QuartermasterError
 
-BENCHMARKS = {"engine": engine.run, "cli": cli.run, "cstor": cstor.run, "orchestration": orchestration.run}
+BENCHMARKS = {
+    "engine": engine.run,
+    "cli": cli.run,
+    "cstor": cstor.run,
+    "orchestration": orchestration.run,
+    "connectors": connectors.run,
+    "glusterfs": glusterfs.run,
+}
 BUSY = 1.0
 
 

@@ -18,7 +18,7 @@ from quartermaster.testing.lab import VirtualHost
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 QM = Path(sys.executable).with_name("qm")
-COMMAND_TIMEOUT_S = 60.0
+COMMAND_TIMEOUT_S = 120.0
 _LOOK_S = 0.2
 
 
@@ -32,6 +32,7 @@ class Tour:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.times: list[tuple[str, float]] = []
+        self.fetched_s = 0.0  # downloads and builds, which the next run does without
         # The demo shows its own clusters: neither the person's context nor their files may come into it.
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ}
         self.environment = {**kept, "HOME": str(directory), "QM_STATE_DIR": str(directory / "state"), "COLUMNS": "110"}
@@ -73,13 +74,21 @@ class Tour:
             click.echo(result.text, nl=False)
         return result.text
 
-    async def refused(self, host: VirtualHost, *arguments: str | Path) -> str:
-        """A command that must not succeed; what it says."""
+    async def follow(self, host: VirtualHost, *arguments: str) -> None:
+        """`qm` on a virtual host, with what it prints as it prints it: on a terminal it draws over itself."""
         self._show_command(host.name, arguments)
-        result = await host.run([str(QM), *map(str, arguments)], timeout_s=COMMAND_TIMEOUT_S, accept=(1,))
-        said = [line for line in result.stderr.decode().splitlines() if not line.startswith("store:")]
-        click.echo("\n".join(said))
-        return "\n".join(said)
+        process = await asyncio.create_subprocess_exec(
+            *host.argv([str(QM), *arguments]), env=self.environment, stdin=subprocess.DEVNULL
+        )
+        try:
+            async with asyncio.timeout(COMMAND_TIMEOUT_S):
+                code = await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if code:
+            raise DemoFailedError(f"`qm {arguments[0]}` on {host.name} failed")
 
     async def shell(self, host: VirtualHost, script: str) -> str:
         click.secho(f"{host.name}$ {script}", bold=True)
@@ -99,7 +108,7 @@ class Tour:
             raise DemoFailedError(f"this should hold and does not: {what}")
         click.secho(f"✓ {what}", fg="green")
 
-    async def until(self, what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = 60.0) -> None:
+    async def until(self, what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = 120.0) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 while not await holds():
@@ -109,10 +118,12 @@ class Tour:
         click.secho(f"✓ {what}", fg="green")
 
     @asynccontextmanager
-    async def timed(self, what: str) -> AsyncIterator[None]:
+    async def timed(self, what: str, *, fetches: bool = False) -> AsyncIterator[None]:
         began = time.monotonic()
         yield
-        self.times.append((what, time.monotonic() - began))
+        took_s = time.monotonic() - began
+        self.times.append((what, took_s))
+        self.fetched_s += took_s if fetches else 0.0
 
     def summary(self) -> None:
         click.secho("\nwhat was shown, and how long it took", bold=True)

@@ -36,16 +36,16 @@ async def status_of(site: Standalone) -> dict[str, Any]:
     return found
 
 
-async def until_whole(site: Standalone, nodes: int) -> None:
+async def is_whole(site: Standalone, nodes: int) -> bool:
     """ONLINE, so many nodes ready, and nothing missing."""
+    found = await status_of(site)
+    conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", ())}
+    ready = found["status"].get("readyCount") == nodes and found["status"].get("nodeCount") == nodes
+    return found["spec"].get("status") == "ONLINE" and bool(ready) and conditions.get("Degraded") == "False"
 
-    async def whole() -> bool:
-        found = await status_of(site)
-        conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", ())}
-        ready = found["status"].get("readyCount") == nodes and found["status"].get("nodeCount") == nodes
-        return found["spec"].get("status") == "ONLINE" and bool(ready) and conditions.get("Degraded") == "False"
 
-    await site.until(f"{nodes} nodes are ONLINE and nothing is missing", whole)
+async def until_whole(site: Standalone, nodes: int) -> None:
+    await site.until(f"{nodes} nodes are ONLINE and nothing is missing", lambda: is_whole(site, nodes))
 
 
 async def bricks_of(host: VirtualHost) -> list[str]:
@@ -57,3 +57,27 @@ async def bricks_of(host: VirtualHost) -> list[str]:
 async def pool_has(host: VirtualHost, members: int) -> bool:
     shown = (await host.run(["gluster", "--mode=script", "pool", "list"])).text
     return len(shown.strip().splitlines()) == members + 1
+
+
+async def with_files(site: Standalone) -> None:
+    """On three nodes, mounted on the second, which stays."""
+    await site.apply(CLUSTER)
+    for host in site.lab.hosts[:3]:
+        await site.apply(NODE.format(host=host.name))
+    await until_whole(site, 3)
+    await site.apply(CLAIM)
+    second = site.lab.hosts[1]
+    await site.qm("volume", "mount", "data", "/mnt/data", host=second)
+    await second.run(["sh", "-c", WRITE.format(files="1 2 3")])
+
+
+async def history(host: VirtualHost) -> list[str]:
+    """Every command that its glusterd was given, as that writes it down."""
+    shown = await host.run(["cat", "/var/log/glusterfs/cmd_history.log"], accept=(0, 1))
+    return shown.text.splitlines()
+
+
+async def left_over(host: VirtualHost) -> list[str]:
+    """The directories of bricks on its disks; a disk that has died has none."""
+    argv = ["find", "/var/lib/quartermaster/agents", "-maxdepth", "6", "-name", "pvc-*", "-type", "d"]
+    return (await host.run(argv, accept=(0, 1))).text.split()

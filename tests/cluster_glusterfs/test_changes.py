@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from quartermaster.testing.lab import VirtualHost
 from tests.cluster.sites import Standalone
 
-from .gluster import CLAIM, CLUSTER, NODE, READ, WRITE, bricks_of, pool_has, until_whole
+from .gluster import NODE, READ, WRITE, bricks_of, left_over, pool_has, until_whole, with_files
 
 pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(300)]
 DISK = 900 << 20
-
-
-async def with_files(site: Standalone) -> None:
-    """On three nodes, mounted on the second, which stays."""
-    await site.apply(CLUSTER)
-    for host in site.lab.hosts[:3]:
-        await site.apply(NODE.format(host=host.name))
-    await until_whole(site, 3)
-    await site.apply(CLAIM)
-    second = site.lab.hosts[1]
-    await site.qm("volume", "mount", "data", "/mnt/data", host=second)
-    await second.run(["sh", "-c", WRITE.format(files="1 2 3")])
-
-
-async def left_over(host: VirtualHost) -> list[str]:
-    found = await host.run(["find", "/var/lib/quartermaster/agents", "-maxdepth", "6", "-name", "pvc-*", "-type", "d"])
-    return found.text.split()
 
 
 async def test_a_fourth_node_comes_and_the_one_that_kept_the_volume_goes(site: Standalone) -> None:

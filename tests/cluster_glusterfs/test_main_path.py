@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from quartermaster.testing.lab import VirtualHost
 from tests.cluster.sites import Standalone
 
-from .gluster import CLAIM, CLUSTER, NODE, READ, SIZE, WRITE, bricks_of, pool_has, until_whole
+from .gluster import CLAIM, CLUSTER, NODE, READ, SIZE, WRITE, bricks_of, history, pool_has, until_whole
 
 pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -59,19 +58,14 @@ async def test_a_second_configuration_run_changes_nothing(site: Standalone) -> N
     await site.apply(CLAIM)
     await site.until_bound("data")
     await until_whole(site, 3)
-    before = [await _history(host) for host in site.lab.hosts[:3]]
+    before = [await history(host) for host in site.lab.hosts[:3]]
     assert any("volume create" in line for lines in before for line in lines)
     versions = {item["metadata"]["name"]: item["spec"] for item in (await site.show("assignments"))["items"]}
     for host in site.lab.hosts[:3]:
         await site.restart_agent(host)  # every configuration is run again at the start of an agent
     await asyncio.sleep(8)
     await until_whole(site, 3)
-    after = [await _history(host) for host in site.lab.hosts[:3]]
+    after = [await history(host) for host in site.lab.hosts[:3]]
     new = [line for old, lines in zip(before, after, strict=True) for line in lines[len(old) :]]
     assert [line for line in new if not any(look in line for look in LOOKS)] == []
     assert {item["metadata"]["name"]: item["spec"] for item in (await site.show("assignments"))["items"]} == versions
-
-
-async def _history(host: VirtualHost) -> list[str]:
-    shown = await host.run(["cat", "/var/log/glusterfs/cmd_history.log"], accept=(0, 1))
-    return shown.text.splitlines()

@@ -29,6 +29,7 @@ def test_there_is_one_definition_for_each_kind_of_ours() -> None:
     )
 
 
+@pytest.mark.slow
 def test_writing_restores_what_was_changed_and_removes_what_is_left_over(tmp_path: Path) -> None:
     changed = sorted(write(tmp_path))
     assert changed == sorted(generated())

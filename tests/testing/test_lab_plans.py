@@ -33,6 +33,7 @@ def test_a_machine_that_routes_all_private_addresses_gets_those_for_benchmarks()
     assert choose_subnet([IPv4Network("10.0.0.0/8")]) == "198.18.0.0/24"
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_free_subnet_is_told_so() -> None:
     with pytest.raises(LabError, match="cannot find a free subnet"):
         choose_subnet([IPv4Network("10.0.0.0/8"), IPv4Network("198.0.0.0/8")])

@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "explain": "Explain a kind and its fields.",
     "crd": "Print or install the CustomResourceDefinitions.",
     "status": "Show how the storage clusters are, until they are ONLINE.",
+    "adopt": "Write down a storage cluster that runs and is in no store.",
     "plan": "Show what the leader would do, and why.",
     "pause": "Stop all action on storage clusters.",
     "resume": "Let paused storage clusters go on.",

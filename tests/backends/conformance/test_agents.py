@@ -56,6 +56,7 @@ async def test_a_second_run_changes_nothing(subject: Subject, tmp_path: Path) ->
     assert bench.assignments == results
 
 
+@pytest.mark.slow
 async def test_an_agent_cut_off_at_any_call_is_made_whole_by_a_second_run(subject: Subject, tmp_path: Path) -> None:
     learning = Faults()
     bench, assignment = await asked(subject, tmp_path)

@@ -109,6 +109,7 @@ async def test_a_volume_is_gone_after_its_end_and_other_volumes_are_not(bench: B
     assert not isinstance(bench.backend.volumes().place(bench.request("pvc-3", 8 * GIB), view), Refusal)
 
 
+@pytest.mark.slow
 async def test_an_end_of_a_volume_cut_off_at_any_call_is_finished_by_a_second_run(bench: Bench) -> None:
     volume = await bench.make("pvc-1", GIB)
     whole = assignment_of(bench, volume)

@@ -44,6 +44,7 @@ def test_a_disk_is_not_given_up_before_its_time() -> None:
     assert world.config.status.missing_devices == ()
 
 
+@pytest.mark.slow
 def test_disks_lost_in_several_groups_are_replaced_in_one_update() -> None:
     world = cluster(poolConfig=MIRROR, diskConfig=external(minCount=4))
     before = len(world.applied)

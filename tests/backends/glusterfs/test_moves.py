@@ -6,57 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from quartermaster.backends.glusterfs.fake import FakeGluster
-from quartermaster.planning.cluster import ClusterPlan
 from quartermaster.resources.orchestration import SUCCEEDED
-from tests.backends.conformance.bench import Bench
-from tests.backends.conformance.subjects import SUBJECTS
 
-GIB = 1 << 30
-VOLUME = "pvc-1"
-
-
-class Cluster:
-    """Three nodes with a volume that was written to."""
-
-    def __init__(self, directory: Path) -> None:
-        subject = next(one for one in SUBJECTS if one.type == "glusterfs")
-        self.bench = Bench(subject, directory)
-        self.gluster = self.bench.world
-        assert isinstance(self.gluster, FakeGluster)
-
-    async def begin(self) -> None:
-        self.bench.add("h1", "h2", "h3")
-        await self.bench.settle()
-        self.bench.online = True
-        await self.bench.make(VOLUME, GIB)
-        await self.bench.work(again=True)
-        assert self.gluster.write(VOLUME, 7)
-
-    async def round(self, *, healing: bool = True) -> ClusterPlan:
-        plan = await self.bench.plan()
-        self.bench.memory = dict(plan.memory)
-        for desired in plan.assignments:
-            self.bench.ask(desired)
-        await self.bench.work(again=True)
-        self.gluster.settle(healing=healing)
-        return plan
-
-    async def rounds(self, count: int = 8, *, healing: bool = True) -> ClusterPlan:
-        for _ in range(count):
-            await self.round(healing=healing)
-        return await self.bench.plan()
-
-    def lose(self, host: str, *, for_good: bool = True) -> None:
-        self.bench.silent.append(host)
-        if for_good:
-            self.bench.lost.append(host)
-        self.bench.machines[host].reboot()
-
-    def bricks(self) -> list[str]:
-        volume = self.gluster.volume(self.bench.address("h1"), VOLUME)
-        names = {self.bench.address(name): name for name in self.bench.machines}
-        return [names[brick.address] for brick in volume.bricks]
+from .modelled import VOLUME, Cluster
 
 
 @pytest.fixture
@@ -104,6 +56,7 @@ async def test_a_node_that_leaves_keeps_its_brick_until_every_copy_is_whole(clus
     assert not cluster.gluster.is_lost(VOLUME)
 
 
+@pytest.mark.slow
 async def test_the_second_brick_waits_until_the_first_is_whole(cluster: Cluster) -> None:
     cluster.bench.add("h4", "h5")
     await cluster.rounds(4)

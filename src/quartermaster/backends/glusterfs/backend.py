@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import ServiceAgent
 from quartermaster.backends.glusterfs.cleaning import bricks_to_remove
-from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, Memory, write_memory
+from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, write_memory
 from quartermaster.backends.glusterfs.keeping import keeping_assignments
+from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.moving import Moves, decide_moves, move_assignments
 from quartermaster.backends.glusterfs.node_agent import NodeAgent
 from quartermaster.backends.glusterfs.pool_agent import PoolAgent
@@ -27,9 +28,11 @@ from quartermaster.backends.glusterfs.pooling import (
     version_of,
 )
 from quartermaster.backends.glusterfs.seeing import Seen, in_pool, layout_in, owner_of, see, share_of
+from quartermaster.backends.glusterfs.survey import SurveyAgent
 from quartermaster.backends.glusterfs.verdicts import degraded_verdict, details_of, ready_verdict, usable_verdict
 from quartermaster.backends.glusterfs.volume_agent import MoveAgent, VolumeAgent
 from quartermaster.backends.glusterfs.volumes import GlusterVolumes
+from quartermaster.backends.glusterfs.wholeness import remembered
 from quartermaster.planning.choosing import IN_USE
 from quartermaster.planning.cluster import (
     ABANDON,
@@ -53,13 +56,15 @@ class GlusterBackend:
     type = "glusterfs"
 
     def agents(self) -> Sequence[ServiceAgent]:
-        return (NodeAgent(), PoolAgent(), MoveAgent(), VolumeAgent())
+        looks = Looks()
+        return (NodeAgent(), PoolAgent(looks), MoveAgent(looks), VolumeAgent(looks), SurveyAgent())
 
     def volumes(self) -> GlusterVolumes:
         return GlusterVolumes()
 
     def plan(self, view: ClusterView) -> ClusterPlan:
         seen = see(view)
+        seen = replace(seen, memory=remembered(seen))
         moves = decide_moves(seen)
         # What was decided now counts at once: no second volume takes the same room.
         memory = replace(seen.memory, moves=dict(moves.moved))
@@ -76,7 +81,7 @@ class GlusterBackend:
         assignments += pool_assignments(seen, coordinator, members, moves.moved)
         assignments += move_assignments(seen, moves, coordinator)
         assignments += keeping_assignments(view)
-        known = Memory(coordinator, members, dict(moves.moved))
+        known = replace(memory, coordinator=coordinator, members=members)
         return ClusterPlan(
             assignments=tuple(assignments),
             nodes=outcomes,
@@ -125,6 +130,10 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     }
     if len(stated) == 1:
         config["bind"] = stated[0]
+    report = node.report(NODE)
+    adopted = ((report.desired if report is not None else None) or {}).get("adopted")
+    if adopted:
+        config["adopted"] = adopted  # directories that were somebody's before: there is more than ours in them
     remove = bricks_to_remove(seen, node)
     return {**config, "remove": remove} if remove else config
 

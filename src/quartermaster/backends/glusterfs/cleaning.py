@@ -34,7 +34,7 @@ def _is_left_over(seen: Seen, node: NodeView, base: str, name: str) -> bool:
     if known is None:
         return fact is None
     planned = any(place.host == node.host and place.path == path for place in seen.bricks[volume])
-    if planned or fact is None or not fact.healed:
+    if planned or fact is None or not fact.healed or volume in seen.memory.behind:
         return False
     moved = seen.memory.moves.get(volume)
     under_way = moved is not None and moved.open is not None

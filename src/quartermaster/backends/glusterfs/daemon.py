@@ -65,7 +65,7 @@ def settings_text(directory: Path, address: str) -> str:
 async def ensure_glusterd(context: AgentContext, address: str) -> Identity:
     """Running and answering. Where it runs already, nothing is asked of it."""
     machine, record = context.machine, context.directory / _RECORD
-    known = msgspec.json.decode(record.read_bytes(), type=Identity) if record.exists() else None
+    known = recorded_identity(context.directory)
     running = (await machine.daemons.status(DAEMON)).running
     if running and known is not None and known.own:
         return known
@@ -77,6 +77,12 @@ async def ensure_glusterd(context: AgentContext, address: str) -> Identity:
     if found != known:
         write_whole(record, msgspec.json.encode(found))
     return found
+
+
+def recorded_identity(directory: Path) -> Identity | None:
+    """Who the glusterd of this host was when it was last asked; `directory` is that of the node's agent."""
+    record = directory / _RECORD
+    return msgspec.json.decode(record.read_bytes(), type=Identity) if record.exists() else None
 
 
 async def end_glusterd(context: AgentContext) -> None:

@@ -31,6 +31,7 @@ class VolumeFact(msgspec.Struct, frozen=True, omit_defaults=True):
     offline: tuple[str, ...] = ()  # bricks that do not run
     pending: int | None = None  # entries to be healed; None: nobody has looked, or a brick does not answer
     split: tuple[str, ...] = ()  # files of which no copy can be taken for the right one
+    behind: tuple[int, ...] = ()  # positions of bricks that know of less to be healed than others of their set
 
     @property
     def healed(self) -> bool:
@@ -75,6 +76,8 @@ class OpenMove(msgspec.Struct, frozen=True):
     old: str  # the brick whose place is taken
     why: str
     dead: bool = False  # nothing could be read there any more
+    sources: tuple[str, ...] = ()  # bricks that it is made anew from
+    needed: int = 0  # so many of them have to run when the old one is given up
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,9 +92,11 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     coordinator: str = ""  # a host
     members: dict[str, str] = {}  # UUID → host, of all that we took into the pool
     moves: dict[str, Moved] = {}  # by volume
+    behind: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that may lack something
+    down: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that did not run at the last look
 
 
-_FIELDS = ("members", "moves")
+_FIELDS = ("members", "moves", "behind", "down")
 
 
 def read_memory(memory: Mapping[str, str]) -> Memory:

@@ -43,6 +43,10 @@ class Layout(msgspec.Struct, frozen=True):
     def per_zone(self) -> int:
         return self.redundancy if self.data else 1
 
+    def is_arbiter(self, position: int) -> bool:
+        """Whether the brick at a position keeps no content."""
+        return self.arbiter and position % self.width == self.width - 1
+
     @property
     def words(self) -> tuple[str, ...]:
         """As gluster takes it."""
@@ -65,7 +69,7 @@ class Layout(msgspec.Struct, frozen=True):
         """How much of a set of that size the brick at a position holds."""
         if self.data:
             return math.ceil(size / self.data)
-        return size // _ARBITER_PART if self.arbiter and position % self.width == self.width - 1 else size
+        return size // _ARBITER_PART if self.is_arbiter(position) else size
 
 
 def layout_of(replication: Replication | None) -> Layout:

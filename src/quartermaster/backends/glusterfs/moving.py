@@ -1,8 +1,9 @@
 """Which bricks go elsewhere, and when it is safe: those of dead disks and lost hosts, and those that are to leave.
 
 One brick of a volume at a time, and the next only when the copy is whole. A brick that can still be read is given up
-only when every copy is whole and all of them answer. One that is dead is given up as soon as enough others live to make
-it anew from. What is decided is remembered before it is done, so the next leader goes on with the same brick.
+only when every copy is whole and all of them answer. One that is dead is given up as soon as enough others run that are
+known to be whole; where it can never come back, as soon as enough others run. What is decided is remembered before it
+is done, so the next leader goes on with the same brick.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.facts import MOVE, BrickPlace, Moved, OpenMove, VolumeFact
-from quartermaster.backends.glusterfs.layouts import Layout, Room, choose_substitute
+from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     SERVING,
@@ -25,10 +26,21 @@ from quartermaster.backends.glusterfs.seeing import (
     rooms_of,
     share_of,
 )
+from quartermaster.backends.glusterfs.wholeness import States, copies_beside, may_come_back
 from quartermaster.planning.cluster import Desired, Verdict, VolumeView
 
 AT_ONCE = 4  # volumes of which a brick is on its way
 _USED_BEFORE = "part of a volume"
+
+
+class _Case(msgspec.Struct, frozen=True):
+    """One volume: where its bricks are to be, what these are, and what the pool says."""
+
+    volume: VolumeView
+    moved: Moved
+    fact: VolumeFact
+    places: tuple[BrickPlace, ...]
+    states: States
 
 
 class Moves(msgspec.Struct, frozen=True):
@@ -48,8 +60,8 @@ def decide_moves(seen: Seen) -> Moves:
             if known != Moved():
                 moved[volume.name] = known
             continue
-        current = _closed(known, fact)
-        wanted = _wanted(seen, volume, current, fact)
+        case = _with_sources(seen, _case(seen, volume, _closed(known, fact), fact))
+        current, wanted = case.moved, _wanted(seen, case)
         if isinstance(wanted, OpenMove) and (current.open is not None or under_way < AT_ONCE):
             target = _target(seen, volume, current, wanted, rooms)
             if isinstance(target, Verdict):
@@ -75,7 +87,14 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
         if moved is None or moved.open is None or not coordinator:
             continue
         place = bricks_of(volume, moved)[moved.open.position]
-        config = {"volume": volume.name, "old": moved.open.old, "new": place.name}
+        config = {
+            "volume": volume.name,
+            "old": moved.open.old,
+            "new": place.name,
+            "dead": moved.open.dead,
+            "sources": list(moved.open.sources),
+            "needed": moved.open.needed,
+        }
         instance = f"brick-{volume.name}"
         wanted[coordinator, instance] = Desired(
             coordinator,
@@ -105,49 +124,69 @@ def _closed(known: Moved, fact: VolumeFact) -> Moved:
     return replace(known, open=None) if applied and fact.healed and fact.pending == 0 else known
 
 
-def _wanted(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact) -> OpenMove | str:
+def _wanted(seen: Seen, case: _Case) -> OpenMove | str:
     """The brick that should go next; else why one that should go has to wait, or nothing."""
-    states = [brick_state(seen, place) for place in bricks_of(volume, moved)]
-    if moved.open is not None:
-        return _again(seen, moved, fact, states)
-    known = [(position, *states[position]) for position in range(min(len(states), len(fact.bricks)))]
-    dead = next(((position, why) for position, state, why in known if state == DEAD), None)
+    if case.moved.open is not None:
+        return _again(seen, case, case.moved.open)
+    known = [(position, *case.states[position]) for position in range(min(len(case.states), len(case.fact.bricks)))]
+    dead = next((position for position, state, _ in known if state == DEAD), None)
     if dead is not None:
-        return _made_anew(volume, fact, states, *dead)
+        return _made_anew(seen, case, dead)
     leaving = next(((position, why) for position, state, why in known if state != SERVING), None)
-    return _moved_away(volume, fact, *leaving) if leaving is not None else ""
+    return _moved_away(seen, case, *leaving) if leaving is not None else ""
 
 
-def _made_anew(
-    volume: VolumeView, fact: VolumeFact, states: list[tuple[str, str]], position: int, why: str
-) -> OpenMove | str:
-    layout = layout_in(volume.details)
-    sources, least = _living(layout, states, fact, position), layout.data or 1
-    if sources < least:
-        return f"{why}, and {sources} of the {least} copies that are needed to make it anew can be read"
-    return OpenMove(position, fact.bricks[position], f"{why}: its copy of {volume.name} is made anew", dead=True)
+def _case(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact) -> _Case:
+    places = bricks_of(volume, moved)
+    return _Case(volume, moved, fact, places, [brick_state(seen, place) for place in places])
 
 
-def _moved_away(volume: VolumeView, fact: VolumeFact, position: int, why: str) -> OpenMove | str:
-    if layout_in(volume.details).width == 1:
+def _with_sources(seen: Seen, case: _Case) -> _Case:
+    """While the old brick has its place, those that the new one is made from are the ones that are whole by now."""
+    move = case.moved.open
+    if move is None or not move.dead or case.places[move.position].name in case.fact.bricks:
+        return case
+    whole, _ = copies_beside(seen, case.volume, case.fact, case.states, move.position)
+    better = len(whole) >= move.needed and whole != move.sources
+    return replace(case, moved=replace(case.moved, open=replace(move, sources=whole))) if better else case
+
+
+def _made_anew(seen: Seen, case: _Case, position: int) -> OpenMove | str:
+    volume, place, why = case.volume, case.places[position], case.states[position][1]
+    least = layout_in(volume.details).data or 1
+    whole, alive = copies_beside(seen, volume, case.fact, case.states, position)
+    sources = whole if may_come_back(seen, place) or len(whole) >= least else alive
+    if len(sources) >= least:
+        about = f"{why}: its copy of {volume.name} is made anew"
+        return OpenMove(position, case.fact.bricks[position], about, dead=True, sources=sources, needed=least)
+    lacking = f"{why}, and {len(sources)} of the {least} copies that are needed to make it anew can be read"
+    if len(alive) < least:
+        return lacking
+    return (
+        f"{lacking} and are known to be whole: it may hold what the others lack; bring it back, "
+        f"or give it up with `qm node remove {place.node} --lost`"
+    )
+
+
+def _moved_away(seen: Seen, case: _Case, position: int, why: str) -> OpenMove | str:
+    volume, fact, layout = case.volume, case.fact, layout_in(case.volume.details)
+    if layout.width == 1:
         return f"{why}; {volume.name} is kept in one copy, which cannot move by itself"
-    if not fact.healed or fact.pending is None:
+    if not fact.healed or fact.pending is None or volume.name not in seen.counted:
         return f"{why}; {volume.name} is not whole: {_missing(fact)}"
-    return OpenMove(position, fact.bricks[position], f"{why}: {volume.name} moves elsewhere")
+    begin = position - position % layout.width
+    others = [at for at in range(begin, begin + layout.width) if at != position and not layout.is_arbiter(at)]
+    sources = tuple(fact.bricks[at] for at in others if at < len(fact.bricks))
+    about = f"{why}: {volume.name} moves elsewhere"
+    return OpenMove(position, fact.bricks[position], about, sources=sources, needed=layout.data or 1)
 
 
-def _again(seen: Seen, moved: Moved, fact: VolumeFact, states: list[tuple[str, str]]) -> OpenMove | str:
+def _again(seen: Seen, case: _Case, move: OpenMove) -> OpenMove | str:
     """Another target for a move that is open, where the first one died or cannot be used before it took its place."""
-    move = moved.open
-    if move is None:
-        return ""
-    place = moved.bricks[str(move.position)]
-    if place.name in fact.bricks:
+    place, is_dead = case.places[move.position], case.states[move.position][0] == DEAD
+    if place.name in case.fact.bricks:
         # It has taken its place: dead now, it is replaced as any other brick is.
-        if states[move.position][0] == DEAD:
-            why = f"{states[move.position][1]}: a third copy is made"
-            return OpenMove(move.position, place.name, why, dead=True)
-        return ""
+        return _made_anew(seen, case, move.position) if is_dead else ""
     refused = any(
         report.agent == MOVE
         and (report.desired or {}).get("new") == place.name
@@ -156,17 +195,7 @@ def _again(seen: Seen, moved: Moved, fact: VolumeFact, states: list[tuple[str, s
         for node in seen.view.nodes
         for report in node.reports
     )
-    return move if refused or states[move.position][0] == DEAD else ""
-
-
-def _living(layout: Layout, states: list[tuple[str, str]], fact: VolumeFact, position: int) -> int:
-    """How many other bricks of the same set live."""
-    begin = position - position % layout.width
-    return sum(
-        states[other][0] != DEAD and other < len(fact.bricks) and fact.bricks[other] not in fact.offline
-        for other in range(begin, min(begin + layout.width, len(states)))
-        if other != position
-    )
+    return move if refused or is_dead else ""
 
 
 def _target(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove, rooms: list[Room]) -> Room | Verdict:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.base import AgentContext
+from quartermaster.backends.directories import BASE_MARK
 from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, uuids_of
 from quartermaster.backends.glusterfs.daemon import end_glusterd, ensure_glusterd
 from quartermaster.backends.glusterfs.facts import NODE
@@ -22,7 +23,7 @@ from quartermaster.host import FileSystem
 from quartermaster.support.errors import HostError
 
 IDENTITY_FILE = ".quartermaster-brick.json"
-_LABEL = "qm-gluster"
+LABEL = "qm-gluster"
 _PENDING = ".glusterfs/indices/xattrop"  # gluster keeps a link here for every entry that is to be healed
 _PENDING_BASE = "xattrop-"
 
@@ -49,7 +50,7 @@ class NodeAgent:
         trouble: HostError | None = None
         offered: dict[str, Any] = {"bases": [], "wiped": [], "failed": {}}
         try:
-            offered = await offer_file_systems(context, file_system=FileSystem.XFS, label=_LABEL)
+            offered = await offer_file_systems(context, file_system=FileSystem.XFS, label=LABEL)
         except HostError as error:
             trouble = error
         identity = await ensure_glusterd(context, context.desired.get("bind", ""))
@@ -79,8 +80,9 @@ class NodeAgent:
         own = BaseIdentity(context.desired["owner"], context.desired["node"], uuid)
         found = await context.machine.directories.read(path)
         if found is None:
+            adopted = base in context.desired.get("adopted", ())
             others = [name for name in await context.machine.directories.entries(base) if not _is_harmless(name)]
-            if others:
+            if others and not adopted:
                 raise HostError(
                     f"cannot use {base}: it holds {others[0]}, and nothing says whose that is",
                     hint="move it away, or wipe the disk by naming it in spec.wipe",
@@ -107,7 +109,7 @@ class NodeAgent:
 
 
 def _is_harmless(name: str) -> bool:
-    return name in (IDENTITY_FILE, "lost+found")
+    return name in (IDENTITY_FILE, BASE_MARK, "lost+found")
 
 
 def _decoded(found: bytes, base: str) -> BaseIdentity:

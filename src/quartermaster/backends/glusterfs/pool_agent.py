@@ -16,12 +16,14 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.facts import POOL, PeerFact, PoolFacts, VolumeFact
+from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import Peer, VolumeInfo
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host.files import write_whole
 from quartermaster.support.errors import HostError
 
 OWNER_OPTION = "user.quartermaster.owner"
+ADOPTED_OPTION = "user.quartermaster.adopted"  # on a volume that somebody made: who may mount it is his to say
 ALLOW_OPTION = "auth.allow"
 LOCK = "glusterfs-change"
 LOCK_S = 100.0
@@ -49,11 +51,14 @@ class PoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 class PoolAgent:
     name = POOL
 
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
+
     async def initialize(self, context: AgentContext) -> None:
         context.directory.mkdir(parents=True, exist_ok=True)
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
-        run = _Run(context)
+        run = _Run(context, self._looks)
         facts = await run.facts()
         told: dict[str, Any] = msgspec.to_builtins(facts)
         return {**told, "againSeconds": AGAIN_S} if _is_unsettled(run.config, facts) else told
@@ -65,15 +70,17 @@ class PoolAgent:
 class _Run:
     """One run of the coordinator, with what it could not do."""
 
-    def __init__(self, context: AgentContext) -> None:
+    def __init__(self, context: AgentContext, looks: Looks) -> None:
         self.config = msgspec.convert(context.desired, PoolConfig)
         self._context = context
+        self._looks = looks
         self._gluster = Gluster(context.machine.commands)
         self._failed: dict[str, str] = {}
 
     async def facts(self) -> PoolFacts:
         peers = await self._taken_in()
         volumes = await self._gluster.volumes()
+        self._looks.saw(self._context, volumes)
         if self.config.detach:
             peers = await self._let_go(peers, volumes)
         await self._admit(volumes)
@@ -127,7 +134,8 @@ class _Run:
     async def _admit(self, volumes: Sequence[VolumeInfo]) -> None:
         allow = self.config.allow
         for volume in volumes if allow else ():
-            if self._is_ours(volume) and volume.options.get(ALLOW_OPTION) != allow:
+            adopted = ADOPTED_OPTION in volume.options
+            if self._is_ours(volume) and not adopted and volume.options.get(ALLOW_OPTION) != allow:
                 change = partial(self._gluster.set_options, volume.name, {ALLOW_OPTION: allow})
                 await self._try(volume.name, f"admitting hosts to {volume.name}", change)
 
@@ -192,7 +200,14 @@ async def _counted(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> Vo
         split = await gluster.split_files(volume.name) if any(one.split_brain for one in counts) else ()
     except HostError:
         return fact  # right after a start it cannot be asked yet
-    return replace(fact, pending=sum(one.pending for one in counts), split=split)
+    behind = _lacking([one.pending for one in counts], volume.disperse or volume.replica)
+    return replace(fact, pending=sum(one.pending for one in counts), split=split, behind=behind)
+
+
+def _lacking(counts: Sequence[int], width: int) -> tuple[int, ...]:
+    """A brick knows what others lack, and not what it lacks itself: of a set, those that know less than another one."""
+    most = [max(counts[at - at % width : at - at % width + width]) for at in range(len(counts))]
+    return tuple(at for at, count in enumerate(counts) if count < most[at])
 
 
 def _is_unsettled(config: PoolConfig, facts: PoolFacts) -> bool:

@@ -92,6 +92,7 @@ def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
         if volume.name in waiting
         or ((moved := moves.get(volume.name)) is not None and moved.open is not None)
         or any(brick_state(seen, place)[0] != SERVING for place in seen.bricks[volume.name])
+        or volume.name in seen.memory.behind
     ]
 
 

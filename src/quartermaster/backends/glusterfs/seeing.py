@@ -46,6 +46,8 @@ class Seen(msgspec.Struct, frozen=True):
     memory: Memory
     facts: PoolFacts
     facts_from: str  # the host that told them; "" where nobody has
+    facts_fresh: bool  # they are what was asked for last, and the host that told them lives
+    counted: frozenset[str]  # volumes whose entries were counted because it was asked for
     bases: tuple[Base, ...]
     bricks: Mapping[str, tuple[BrickPlace, ...]]  # volume → its bricks, as they are to be
     node_facts: Mapping[str, NodeFacts]  # by host
@@ -72,12 +74,16 @@ def owner_of(key: ClusterKey) -> str:
 
 def see(view: ClusterView) -> Seen:
     memory = read_memory(view.memory)
-    facts, teller = _pool_facts(view, memory.coordinator)
+    facts, report, teller = _pool_facts(view, memory.coordinator)
+    fresh = report is not None and report.done and any(node.host == teller and node.healthy for node in view.nodes)
+    asked = (report.desired or {}).get("watch", ()) if fresh and report is not None else ()
     return Seen(
         view=view,
         memory=memory,
         facts=facts,
         facts_from=teller,
+        facts_fresh=fresh,
+        counted=frozenset(asked),
         bases=tuple(base for node in view.nodes for base in _bases(node)),
         bricks={volume.name: bricks_of(volume, memory.moves.get(volume.name)) for volume in view.volumes},
         node_facts={node.host: node_facts(node.report(NODE)) for node in view.nodes if node.host},
@@ -192,7 +198,7 @@ def _bases(node: NodeView) -> list[Base]:
     ]
 
 
-def _pool_facts(view: ClusterView, coordinator: str) -> tuple[PoolFacts, str]:
+def _pool_facts(view: ClusterView, coordinator: str) -> tuple[PoolFacts, Report | None, str]:
     """Those of the coordinator; while a new one has not looked yet, those of the one before it."""
     told = [
         (node.host == coordinator, node.host, report)
@@ -200,6 +206,6 @@ def _pool_facts(view: ClusterView, coordinator: str) -> tuple[PoolFacts, str]:
         if (report := node.report(POOL)) is not None and not report.absent and report.status.result is not None
     ]
     if not told:
-        return PoolFacts(), ""
+        return PoolFacts(), None, ""
     _, host, report = max(told, key=lambda one: (one[0], one[1]))
-    return msgspec.convert(report.status.result, PoolFacts), host
+    return msgspec.convert(report.status.result, PoolFacts), report, host

@@ -13,10 +13,12 @@ import msgspec
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.facts import MOVE, VOLUME
 from quartermaster.backends.glusterfs.layouts import Layout
+from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import VolumeInfo
-from quartermaster.backends.glusterfs.pool_agent import LOCK, LOCK_S, OWNER_OPTION
+from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, LOCK, LOCK_S, OWNER_OPTION
 from quartermaster.backends.glusterfs.tool import Gluster, GlusterError
 from quartermaster.host.files import remove, write_whole
+from quartermaster.resources.orchestration import SUCCEEDED
 from quartermaster.support import entropy
 from quartermaster.support.errors import HostError
 
@@ -35,6 +37,7 @@ class VolumeConfig(msgspec.Struct, frozen=True):
     options: dict[str, str] = {}
     here: tuple[str, ...] = ()  # those that were placed on this host
     existing: bool = False  # it was made by another host: never make it
+    adopted: bool = False  # somebody made it by hand: it is marked, and nothing else of it is changed
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -48,8 +51,12 @@ class Kept(msgspec.Struct, frozen=True):
 class VolumeAgent:
     name = VOLUME
 
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
+
     async def initialize(self, context: AgentContext) -> None:
         context.directory.mkdir(parents=True, exist_ok=True)
+        self._looks.forget(context)
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
         file = context.directory / context.instance
@@ -59,7 +66,9 @@ class VolumeAgent:
         config = msgspec.convert(context.desired, VolumeConfig)
         kept = msgspec.json.decode(file.read_bytes(), type=Kept) if file.exists() else None
         gluster = Gluster(context.machine.commands)
-        found = await gluster.volume(config.volume)
+        found = await self._looks.volume(context, config.volume) if _only_verifies(context) else None
+        if found is None or not _is_as_wanted(found, config):
+            found = await gluster.volume(config.volume)
         if found is not None:
             _refuse_foreign(found, config)
             await _refuse_missing_bricks(context, found, config)
@@ -74,6 +83,7 @@ class VolumeAgent:
         if found is None or not _is_as_wanted(found, config):
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
                 found = await _make(context, gluster, config, await gluster.volume(config.volume))
+            self._looks.forget(context)
         whole = Kept(config.owner, made=True, bricks=tuple(brick.name for brick in found.bricks))
         if kept != whole:
             write_whole(file, msgspec.json.encode(whole))
@@ -89,6 +99,7 @@ class VolumeAgent:
         if found is not None:
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
                 await _delete(gluster, found, kept)
+            self._looks.forget(context)
         await self._remove_own_bricks(context, gluster, kept if found is None else _with_bricks(kept, found))
         remove(file)
 
@@ -101,31 +112,71 @@ class VolumeAgent:
                 await context.machine.directories.remove(path)
 
 
+class MoveConfig(msgspec.Struct, frozen=True):
+    volume: str
+    old: str
+    new: str
+    dead: bool = False  # nothing can be read from the old one
+    sources: tuple[str, ...] = ()  # the new one is made from these
+    needed: int = 0  # of them
+
+
 class MoveAgent:
-    """Puts one brick of a volume in place of another. Whether the copy is whole is watched by the coordinator."""
+    """Puts one brick of a volume in place of another. Whether the copy is whole is watched by the coordinator.
+
+    What the leader decided by may be minutes old: right before the old brick is given up it is looked at again.
+    """
 
     name = MOVE
+
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
 
     async def initialize(self, context: AgentContext) -> None:
         context.directory.mkdir(parents=True, exist_ok=True)
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
-        volume, old, new = (str(context.desired[name]) for name in ("volume", "old", "new"))
+        config = msgspec.convert(context.desired, MoveConfig)
         gluster = Gluster(context.machine.commands)
-        found = await gluster.volume(volume)
+        found = await gluster.volume(config.volume)
         if found is None:
-            raise HostError(f"cannot move a brick of {volume}: there is no such volume")
+            raise HostError(f"cannot move a brick of {config.volume}: there is no such volume")
         names = [brick.name for brick in found.bricks]
-        if old in names:
+        if config.old in names:
+            await _refuse_last_copy(gluster, config)
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
-                await context.report(f"replacing {old} by {new}")
-                await gluster.replace_brick(volume, old, new)
-        elif new not in names:
-            raise HostError(f"cannot move a brick of {volume}: neither {old} nor {new} is one of its bricks")
-        return {"brick": new}
+                await context.report(f"replacing {config.old} by {config.new}")
+                await gluster.replace_brick(config.volume, config.old, config.new)
+            self._looks.forget(context)
+        elif config.new not in names:
+            raise HostError(
+                f"cannot move a brick of {config.volume}: neither {config.old} nor {config.new} is one of its bricks"
+            )
+        return {"brick": config.new}
 
     async def destroy_local_service(self, context: AgentContext) -> None:
         """Nothing is kept here."""
+
+
+async def _refuse_last_copy(gluster: Gluster, config: MoveConfig) -> None:
+    running = (await gluster.online()).get(config.volume, ())
+    sources = [brick for brick in config.sources if brick in running]
+    if len(sources) < config.needed:
+        raise HostError(
+            f"cannot give up the brick {config.old} of {config.volume}: {len(sources)} of the copies that are whole "
+            f"run, and {config.needed} are needed",
+            hint="bring their hosts back",
+        )
+    if config.dead:
+        return
+    counts = await gluster.heal_counts(config.volume)
+    pending = sum(one.pending for one in counts)
+    if pending or not all(one.connected for one in counts):
+        raise HostError(
+            f"cannot give up the brick {config.old} of {config.volume}: "
+            + (f"{pending} entries are to be healed" if pending else "not all of its bricks answer"),
+            hint="it is tried again when they are whole",
+        )
 
 
 def _refuse_foreign(found: VolumeInfo, config: VolumeConfig) -> None:
@@ -136,6 +187,15 @@ def _refuse_foreign(found: VolumeInfo, config: VolumeConfig) -> None:
             f"cannot use the volume {config.volume}: it belongs to {owner or 'somebody else'}",
             hint="it is left alone; a volume of that name has to go first",
         )
+
+
+def _only_verifies(context: AgentContext) -> bool:
+    """What is wanted was done before, by the report of it."""
+    assignment = context.assignment
+    if assignment is None:
+        return False
+    done = assignment.status.state == SUCCEEDED
+    return done and assignment.status.observed_generation == assignment.spec.generation
 
 
 def _was_made(context: AgentContext) -> bool:
@@ -162,11 +222,17 @@ def _same_places(found: VolumeInfo, config: VolumeConfig) -> bool:
 
 
 def _is_as_wanted(found: VolumeInfo, config: VolumeConfig) -> bool:
+    if config.adopted:
+        return found.options.get(OWNER_OPTION) == config.owner
     return found.started and found.options.get(SIZE_OPTION) == str(config.size)
 
 
 async def _make(context: AgentContext, gluster: Gluster, config: VolumeConfig, found: VolumeInfo | None) -> VolumeInfo:
     name = config.volume
+    if config.adopted and found is not None:
+        marks = {OWNER_OPTION: config.owner, SIZE_OPTION: str(config.size), ADOPTED_OPTION: "true"}
+        await gluster.set_options(name, marks)
+        return msgspec.structs.replace(found, options={**found.options, OWNER_OPTION: config.owner})
     if found is None:
         await context.report(f"making {name} on {len(config.bricks)} bricks")
         await _create(gluster, config)

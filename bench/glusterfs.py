@@ -1,0 +1,193 @@
+"""A GlusterFS cluster on three virtual hosts beside a script of bare commands that does the same, in turns.
+
+`glusterfs_floor.sh` is the floor. Both begin with hosts that are up, with a blank disk each; on ours the hosts have
+joined. Besides: how long a writer waits when a host's cable is pulled, and until the status says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from bench.machine import package_versions
+from bench.report import Bar, Section, Table, show, text_table
+from bench.running import BenchFailedError, require
+from quartermaster.backends.glusterfs.volumes import PING_TIMEOUT_S
+from quartermaster.operators.settings import HostSettings, write_settings
+from quartermaster.orchestration.timings import Timings
+from quartermaster.testing.lab import Lab, VirtualHost
+
+FLOOR = Path(__file__).with_name("glusterfs_floor.sh")
+QM = str(Path(sys.executable).parent / "qm")
+PAIRS, QUICK_PAIRS = 5, 1
+RATIO = 1.25
+SIZE = 200 << 20
+COMMAND_S = 180.0
+UNHEALTHY_S = 4.0
+GAP_S = 2.0  # over the ping timeout
+SHOWN_S = 5.0  # over the grace time: one refresh, and how often is looked
+HURRIED = Timings(heartbeat_s=1.0, unhealthy_after_s=UNHEALTHY_S, debounce_s=0.0)
+USUAL = Timings(heartbeat_s=1.0, unhealthy_after_s=UNHEALTHY_S)
+NODE = """apiVersion: coreos.com/v1
+kind: StorageNode
+metadata: {{name: {host}}}
+spec: {{type: glusterfs, nodeSelector: {{kubernetes.io/hostname: {host}}}, devices: [/dev/vdb]}}
+---
+"""
+CLAIM = """apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: {name}}}
+spec:
+  accessModes: [ReadWriteMany]
+  storageClassName: default-glusterfs-default
+  resources: {{requests: {{storage: 200Mi}}}}
+"""
+# Appends a line about every 20 ms and prints, in the end, the longest time between two that were written.
+WRITER = """
+import os, sys, time
+ends, longest, last = time.monotonic() + float(sys.argv[2]), 0.0, time.monotonic()
+with open(sys.argv[1], "a") as file:
+    while time.monotonic() < ends:
+        file.write("line\\n"); file.flush(); os.fsync(file.fileno())
+        now = time.monotonic(); longest, last = max(longest, now - last), now
+        time.sleep(0.02)
+print(longest)
+"""
+ABOUT = f"""From `qm apply` of three nodes and a claim, on three prepared virtual hosts, to the claim mounted; beside a
+script of bare commands for the same pool and volume. {PAIRS} pairs in turns, each on hosts of its own; medians."""
+
+
+class Times(msgspec.Struct, frozen=True):
+    cluster_s: float
+    volume_s: float
+
+
+async def run(directory: Path, *, quick: bool) -> Section:
+    floor: list[Times] = []
+    ours: list[Times] = []
+    for number in range(QUICK_PAIRS if quick else PAIRS):
+        floor.append(await bare(directory / f"bare{number}"))
+        ours.append(await with_qm(directory / f"qm{number}", HURRIED))
+    usual = ours[-1] if quick else await with_qm(directory / "usual", USUAL)
+    gap_s, shown_s = (0.0, 0.0) if quick else await cut_off(directory / "cut")
+    section = summarise(floor, ours, usual, gap_s, shown_s)
+    for table in section.tables:
+        print(text_table(table), flush=True)
+    return section
+
+
+async def bare(directory: Path) -> Times:
+    lab = await Lab.create(directory, hosts=3, disks=1, disk_size="1Gi", name="floor")
+    async with lab:
+        cluster_s = await floor_script(lab, "cluster", "first")
+        return Times(cluster_s, await floor_script(lab, "volume", "second"))
+
+
+async def floor_script(lab: Lab, what: str, name: str) -> float:
+    hosts = [word for host in lab.hosts for word in (str(host.pid), host.address)]
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        str(FLOOR),
+        what,
+        name,
+        str(SIZE),
+        *hosts,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), COMMAND_S)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        raise BenchFailedError(f"the floor ended with code {process.returncode}: {output.decode()}")
+    return time.perf_counter() - began
+
+
+async def with_qm(directory: Path, timings: Timings) -> Times:
+    lab = await Lab.create(directory, hosts=3, disks=1, disk_size="1Gi", name="bench")
+    async with lab:
+        return await served(lab, timings)
+
+
+async def served(lab: Lab, timings: Timings) -> Times:
+    first = lab.hosts[0]
+    await prepared(lab, timings)
+    nodes = "".join(NODE.format(host=host.name) for host in lab.hosts)
+    began = time.perf_counter()
+    await qm(first, "apply", "-f", "-", stdin=nodes + CLAIM.format(name="first"))
+    await qm(first, "status", "--wait")
+    await qm(first, "volume", "mount", "first", "/mnt/first")
+    cluster_s = time.perf_counter() - began
+    began = time.perf_counter()
+    await qm(first, "apply", "-f", "-", stdin=CLAIM.format(name="second"))
+    await qm(first, "volume", "mount", "second", "/mnt/second")
+    return Times(cluster_s, time.perf_counter() - began)
+
+
+async def prepared(lab: Lab, timings: Timings) -> None:
+    first, *others = lab.hosts
+    for host in lab.hosts:
+        write_settings(host.state, HostSettings(name=host.name, timings=timings))
+    await qm(first, "up", "--address", first.address)
+    for host in others:
+        token = (await qm(first, "token", "create")).split()[-1]
+        await qm(host, "join", token, "--address", host.address)
+
+
+async def cut_off(directory: Path) -> tuple[float, float]:
+    """The longest time between two writes while a host is cut off, and when the status says so."""
+    lab = await Lab.create(directory, hosts=3, disks=1, disk_size="1Gi", name="cut")
+    async with lab:
+        await served(lab, HURRIED)
+        first, _, third = lab.hosts
+        argv = [sys.executable, "-c", WRITER, "/mnt/first/lines", "30"]
+        async with asyncio.timeout(COMMAND_S):
+            writer = asyncio.ensure_future(first.run(argv, timeout_s=90))
+            await asyncio.sleep(3)
+            await third.cut()
+            began = time.perf_counter()
+            while not await is_degraded(first):
+                await asyncio.sleep(0.2)
+            shown_s = time.perf_counter() - began
+            result = await writer
+        return float(result.text), shown_s
+
+
+async def is_degraded(host: VirtualHost) -> bool:
+    status = json.loads(await qm(host, "get", "storagestatus", "glusterfs-default", "-o", "json"))["status"]
+    return any(one["type"] == "Degraded" and one["status"] == "True" for one in status.get("conditions", ()))
+
+
+async def qm(host: VirtualHost, *arguments: str, stdin: str = "") -> str:
+    result = await host.run([QM, *arguments], COMMAND_S, {"NO_COLOR": "1"}, stdin=stdin.encode())
+    return result.text
+
+
+def summarise(floor: Sequence[Times], ours: Sequence[Times], usual: Times, gap_s: float, shown_s: float) -> Section:
+    require(len(floor) == len(ours), "every run has one beside it")
+    bare_cluster, bare_volume = median(one.cluster_s for one in floor), median(one.volume_s for one in floor)
+    cluster, volume = median(one.cluster_s for one in ours), median(one.volume_s for one in ours)
+    bars = (
+        Bar("nodes and claim to mounted, beside bare commands", cluster / bare_cluster, "at most", RATIO, "times"),
+        Bar("claim to mounted, beside bare commands", volume / bare_volume, "at most", RATIO, "times"),
+        Bar("longest wait of a writer when a host is cut off", gap_s, "at most", PING_TIMEOUT_S + GAP_S, "s"),
+        Bar("until the status says so", shown_s, "at most", UNHEALTHY_S + SHOWN_S, "s"),
+    )
+    rows = (
+        ("bare commands", f"{show(bare_cluster)} s", f"{show(bare_volume)} s"),
+        ("qm", f"{show(cluster)} s", f"{show(volume)} s"),
+        ("qm, changes merged for 5 s as by default", f"{show(usual.cluster_s)} s", f"{show(usual.volume_s)} s"),
+    )
+    table = Table("Until mounted", ("by", "three nodes and a volume", "one more volume"), rows)
+    return Section("glusterfs", ABOUT, bars, (table,), versions=package_versions("msgspec", "grpcio"))

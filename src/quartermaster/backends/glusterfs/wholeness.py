@@ -1,0 +1,88 @@
+"""Which copies of a volume are known to be whole: pure.
+
+gluster says what is to be healed only while every brick answers. So it is remembered of which bricks something may be
+missing: those that did not run while enough others did to be written to, until a count of all of them has shown
+nothing. A brick is given up for a copy that is whole. One that runs again and lacks what was written meanwhile is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from quartermaster.backends.glusterfs.facts import BrickPlace, Memory, VolumeFact
+from quartermaster.backends.glusterfs.layouts import Layout
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, layout_in
+from quartermaster.planning.cluster import ABANDON, VolumeView
+
+States = Sequence[tuple[str, str]]  # of every brick: what it is, and why
+
+
+def remembered(seen: Seen) -> Memory:
+    """With the bricks that may lack something, by what was known before and by what is told now."""
+    behind: dict[str, tuple[int, ...]] = {}
+    down: dict[str, tuple[int, ...]] = {}
+    for volume in seen.view.volumes:
+        known, fact = seen.memory.behind.get(volume.name, ()), seen.fact(volume.name)
+        if fact is not None:
+            now = _down(seen, volume.name, fact)
+            known = _behind(seen, volume, fact, known, now)
+            down |= {volume.name: now} if now else {}
+        behind |= {volume.name: known} if known else {}
+    return replace(seen.memory, behind=behind, down=down)
+
+
+def _down(seen: Seen, name: str, fact: VolumeFact) -> tuple[int, ...]:
+    """Where nobody who lives has looked since, a brick of a silent host counts as one that does not run."""
+    unseen = [] if seen.facts_fresh else [at for at, place in enumerate(seen.bricks[name]) if not _answers(seen, place)]
+    return tuple(sorted({*unseen, *(at for at, brick in enumerate(fact.bricks) if brick in fact.offline)}))
+
+
+def _behind(
+    seen: Seen, volume: VolumeView, fact: VolumeFact, known: tuple[int, ...], down: tuple[int, ...]
+) -> tuple[int, ...]:
+    # A count from before it was asked for may be older than what it is to disprove.
+    if fact.pending == 0 and fact.healed and not down and volume.name in seen.counted:
+        return ()
+    layout, before = layout_in(volume.details), seen.memory.down.get(volume.name, ())
+    missed = [at for at in down if _could_be_written(layout, at, before, down)]
+    return tuple(sorted({*known, *missed, *fact.behind}))
+
+
+def _could_be_written(layout: Layout, position: int, before: tuple[int, ...], now: tuple[int, ...]) -> bool:
+    """Whether its set may have been written to without it: while it is away, or before another one went as well."""
+    begin = position - position % layout.width
+    ran, run = (sum(at not in down for at in range(begin, begin + layout.width)) for down in (before, now))
+    return run >= layout.needed or ran > layout.needed
+
+
+def _answers(seen: Seen, place: BrickPlace) -> bool:
+    node = seen.node(place.host)
+    return node is not None and node.healthy
+
+
+def copies_beside(
+    seen: Seen, volume: VolumeView, fact: VolumeFact, states: States, position: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(known to be whole, alive) of the other bricks of its set from which it could be made anew."""
+    layout, behind = layout_in(volume.details), seen.memory.behind.get(volume.name, ())
+    begin = position - position % layout.width
+    alive = [
+        other
+        for other in range(begin, min(begin + layout.width, len(states), len(fact.bricks)))
+        if other != position
+        and states[other][0] != DEAD
+        and fact.bricks[other] not in fact.offline
+        and not layout.is_arbiter(other)
+    ]
+    whole = [other for other in alive if other not in behind]
+    return tuple(fact.bricks[at] for at in whole), tuple(fact.bricks[at] for at in alive)
+
+
+def may_come_back(seen: Seen, place: BrickPlace) -> bool:
+    """A host that is silent, or a disk that is not found: somebody may plug it in again. Not what answers with errors,
+    and not what somebody has given up by name.
+    """
+    node = seen.node(place.host)
+    return node is not None and node.leaving != ABANDON and place.base not in seen.node_facts[place.host].dead

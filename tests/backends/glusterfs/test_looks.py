@@ -1,0 +1,64 @@
+"""What is asked of gluster when there is nothing to do: three commands for a pass, however many volumes there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace as with_fields
+from pathlib import Path
+
+import pytest
+
+from quartermaster.backends.glusterfs.fake import FakeGluster
+from quartermaster.resources.orchestration import SUCCEEDED, Assignment
+from tests.backends.conformance.bench import Bench
+from tests.backends.conformance.subjects import SUBJECTS
+
+MIB = 1 << 20
+VOLUMES = 100
+
+
+async def with_volumes(directory: Path, volumes: int) -> tuple[Bench, FakeGluster]:
+    bench = Bench(next(one for one in SUBJECTS if one.type == "glusterfs"), directory)
+    bench.add("h1", "h2", "h3")
+    await bench.settle()
+    bench.online = True
+    for number in range(volumes):
+        await bench.make(f"pvc-{number}", 16 * MIB)
+    await bench.settle()
+    gluster = bench.world
+    assert isinstance(gluster, FakeGluster)
+    gluster.commands_run.clear()
+    return bench, gluster
+
+
+async def verify(bench: Bench, assignment: Assignment) -> None:
+    """As an agent does that has been running for a while."""
+    agent = bench._agents[assignment.spec.agent]
+    context = with_fields(bench.context(assignment.spec.host, agent), assignment=assignment)
+    await agent.configure_local_service(context)
+
+
+@pytest.mark.slow
+async def test_a_pass_over_a_hundred_volumes_asks_gluster_three_times_on_each_host(tmp_path: Path) -> None:
+    bench, gluster = await with_volumes(tmp_path, VOLUMES)
+    before = gluster.volume(bench.address("h1"), "pvc-0").options
+    for assignment in bench.assignments.values():
+        assert assignment.status.state == SUCCEEDED
+        await verify(bench, assignment)
+    asked = Counter(address for address, _ in gluster.commands_run)
+    assert max(asked.values()) <= 3
+    assert {" ".join(argv[3:]) for _, argv in gluster.commands_run} <= {
+        "pool list",
+        "volume info all",
+        "volume status all",
+    }
+    assert gluster.volume(bench.address("h1"), "pvc-0").options == before
+
+
+async def test_who_finds_a_volume_otherwise_than_it_should_be_looks_for_himself_and_mends_it(tmp_path: Path) -> None:
+    bench, gluster = await with_volumes(tmp_path, 2)
+    kept = [one for one in bench.assignments.values() if one.spec.agent == "glusterfs-volume"]
+    gluster.stop(bench.address("h1"), "pvc-0")
+    for assignment in kept:
+        await verify(bench, assignment)
+    assert gluster.volume(bench.address("h1"), "pvc-0").started

@@ -1,0 +1,70 @@
+"""The store is thrown away, on real daemons: `qm adopt` writes down again what runs, and not a file is touched."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from quartermaster.testing.lab import VirtualHost
+from tests.cluster.sites import Standalone
+
+from .gluster import CLUSTER, READ, bricks_of, history, pool_has, until_whole, with_files
+
+pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(600)]
+
+# What is left of a host whose store is lost: what agents keep, and the records of daemons that run on.
+KEPT = ("agents", "daemons")
+LOOKS = ("pool list", "volume info", "volume status", "volume heal", "peer status")
+
+
+async def throw_the_store_away(hosts: list[VirtualHost]) -> None:
+    for host in hosts:
+        for name in ("agent", "etcd"):
+            await _kill(host, name)
+    for host in hosts:
+        for entry in host.state.iterdir():
+            if entry.name not in KEPT:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for entry in (host.state / "agents").iterdir():
+            if not entry.name.startswith("gluster"):
+                shutil.rmtree(entry)
+
+
+async def _kill(host: VirtualHost, name: str) -> None:
+    for record in (host.state / "daemons" / "records").glob(f"{name}*.json"):
+        await host.run(["kill", "-KILL", str(json.loads(record.read_text())["pid"])], accept=(0, 1))
+        record.unlink()
+
+
+async def test_the_store_is_lost_and_written_down_again_from_what_runs(site: Standalone) -> None:
+    first, second, third, _ = site.lab.hosts
+    hosts = [first, second, third]
+    await with_files(site)
+    capacity = await site.capacity()
+    claims = (await site.show("pvc", "data"))["spec"]["resources"]
+    await throw_the_store_away(hosts)
+    await second.run(["sh", "-c", READ])
+
+    await site.bring_up(3)
+    before = [await history(host) for host in hosts]
+    shown = await site.qm("adopt", "glusterfs")
+    assert [f"storagenode/{host.name} on host {host.name}: /dev/vdb" in shown for host in hosts] == [True] * 3
+    assert (await site.show("storagenodes"))["items"] == []  # it was a dry run
+    written = await site.qm("adopt", "glusterfs", "--yes")
+    assert "persistentvolumeclaim/data written" in written
+    await site.apply(CLUSTER)
+    await until_whole(site, 3)
+    await site.until_bound("data")
+    assert await site.capacity() == capacity
+    assert (await site.show("pvc", "data"))["spec"]["resources"] == claims
+    assert await bricks_of(first) == sorted(host.address for host in hosts)
+    assert await pool_has(first, 3)
+    after = [await history(host) for host in hosts]
+    new = [line for old, lines in zip(before, after, strict=True) for line in lines[len(old) :]]
+    assert [line for line in new if not any(look in line for look in LOOKS)] == []
+    await second.run(["sh", "-c", READ])
+    await site.qm("volume", "mount", "data", "/mnt/again", host=third)
+    await third.run(["sh", "-c", READ.replace("/mnt/data", "/mnt/again")])
+    assert "all of it was there already" in await site.qm("adopt", "glusterfs", "--yes")

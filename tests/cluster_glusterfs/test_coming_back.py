@@ -1,0 +1,57 @@
+"""A host is cut off, or killed, and comes back with its disks: it catches up, and no brick has moved."""
+
+from __future__ import annotations
+
+import pytest
+
+from quartermaster.testing.lab import VirtualHost
+from tests.cluster.sites import Standalone
+
+from .gluster import READ, WRITE, bricks_of, left_over, pool_has, status_of, until_whole, with_files
+
+pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(600)]
+
+
+async def until_missed(site: Standalone) -> None:
+    async def missed() -> bool:
+        found = await status_of(site)
+        degraded = [one for one in found["status"].get("conditions", ()) if one["type"] == "Degraded"]
+        return found["status"].get("readyCount") == 2 and any(one["status"] == "True" for one in degraded)
+
+    await site.until("the status says that one of three is missing", missed)
+
+
+async def all_is_as_it_was(site: Standalone, back: VirtualHost) -> None:
+    """The host that was away has every file, also what was written without it."""
+    hosts = site.lab.hosts[:3]
+    await until_whole(site, 3)
+    assert await bricks_of(hosts[0]) == sorted(host.address for host in hosts)
+    assert await pool_has(hosts[0], 3)
+    await hosts[1].run(["sh", "-c", READ], timeout_s=60)
+    inside = "cd /var/lib/quartermaster/agents/glusterd/mounts/-/*/pvc-* && sha256sum --check --quiet sums"
+    await back.run(["sh", "-c", inside])
+    assert [len(await left_over(host)) for host in hosts] == [1, 1, 1]
+
+
+async def test_a_host_that_was_cut_off_catches_up(site: Standalone) -> None:
+    _, second, third, _ = site.lab.hosts
+    await with_files(site)
+    await site.until_members(*site.lab.hosts[:3])
+    await third.cut()
+    await second.run(["sh", "-c", WRITE.format(files="4")], timeout_s=90)  # stalls until the host counts as away
+    await until_missed(site)
+    await second.run(["sh", "-c", READ], timeout_s=60)
+    await third.heal()
+    await all_is_as_it_was(site, third)
+
+
+async def test_a_host_that_was_killed_and_started_again_catches_up(site: Standalone) -> None:
+    _, second, third, _ = site.lab.hosts
+    await with_files(site)
+    await site.until_members(*site.lab.hosts[:3])
+    await third.kill()
+    await second.run(["sh", "-c", WRITE.format(files="4")], timeout_s=90)
+    await until_missed(site)
+    await third.boot()
+    await site.qm("up", host=third)
+    await all_is_as_it_was(site, third)

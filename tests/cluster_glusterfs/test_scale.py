@@ -1,0 +1,73 @@
+"""A hundred real volumes with nothing to do: gluster is asked three times in a pass. Counted at exec, on every host."""
+
+from __future__ import annotations
+
+import pytest
+
+from quartermaster.testing.lab import VirtualHost
+from tests.cluster.sites import Standalone
+
+from .gluster import CLAIM, NODE, until_whole
+
+pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(3_600)]
+
+VOLUMES = 100
+# One copy each: what is counted does not depend on it, and three hundred bricks take long to start.
+CLUSTER = """apiVersion: coreos.com/v1
+kind: StorageCluster
+metadata: {name: gluster}
+spec: {type: glusterfs, replication: {replicas: 1}}
+"""
+CALLS = "/var/log/gluster-calls"
+WRAPPER = f"""#!/bin/sh
+printf '%s\\n' "$*" >> {CALLS}
+exec /var/log/gluster-itself "$@"
+"""
+LOOKED = "pool list"
+
+
+async def count_from_now(host: VirtualHost) -> None:
+    script = (
+        f"cp /usr/sbin/gluster /var/log/gluster-itself && cat > /var/log/gluster-counted && : > {CALLS} && "
+        "chmod +x /var/log/gluster-counted && mount --bind /var/log/gluster-counted /usr/sbin/gluster"
+    )
+    await host.run(["sh", "-c", script], stdin=WRAPPER.encode())
+
+
+async def calls_of(host: VirtualHost) -> list[str]:
+    return (await host.run(["cat", CALLS])).text.splitlines()
+
+
+async def test_a_pass_over_a_hundred_volumes_with_nothing_to_do_is_three_commands(site: Standalone) -> None:
+    hosts = site.lab.hosts[:3]
+    await site.apply(CLUSTER)
+    for host in hosts:
+        await site.apply(NODE.format(host=host.name))
+    await until_whole(site, 3)
+    claims = [CLAIM.replace("name: data", f"name: data{n}").replace("200Mi", "16Mi") for n in range(VOLUMES)]
+    await site.apply("---\n".join(claims))
+
+    async def all_bound() -> bool:
+        items = (await site.show("pvc"))["items"]
+        return sum(item.get("status", {}).get("phase") == "Bound" for item in items) == VOLUMES
+
+    await site.until("a hundred claims are bound", all_bound, timeout_s=2_400)
+    await until_whole(site, 3)
+    for host in hosts:
+        await count_from_now(host)
+
+    async def passes() -> int:
+        return sum(line.endswith(LOOKED) for host in hosts for line in await calls_of(host))
+
+    async def three_passes() -> bool:
+        return await passes() >= 3
+
+    # Every volume is verified at least once in the time of two passes.
+    await site.until("the coordinator has looked three times", three_passes, timeout_s=400)
+    for host in hosts:
+        lines = await calls_of(host)
+        if any(line.endswith(LOOKED) for line in lines):
+            first, *_, last = (at for at, line in enumerate(lines) if line.endswith(LOOKED))
+            assert last - first <= 3 * 2, lines
+        else:
+            assert len(lines) <= 3, lines
