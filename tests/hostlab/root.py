@@ -33,7 +33,7 @@ def require(result: int, verb: str) -> None:
         raise OSError(number, f"cannot {verb}: {os.strerror(number)}")
 
 
-def enter_root(layer: str, exchange: str) -> None:
+def enter_root(layer: str, exchange: str, checkout: str) -> None:
     """Afterwards / is the new root; the directory that both sides share is /run/exchange."""
     mount("memory", str(BASE), "tmpfs")
     for name in ("layer", "upper", "work", "root"):
@@ -54,6 +54,10 @@ def enter_root(layer: str, exchange: str) -> None:
     mount("devpts", "dev/pts", "devpts")
     for name in ("dev/shm", "run", "tmp"):
         mount("memory", name, "tmpfs")
+    # Somebody may have cloned the project into a directory for temporary files.
+    if not (here := Path(checkout.lstrip("/"))).exists():
+        here.mkdir(parents=True)
+        mount("checkout", str(here), "hostfs", data=checkout, flags=READ_ONLY)
     Path("run/exchange").mkdir()
     mount("exchange", "run/exchange", "hostfs", data=exchange)
     mount(".", "/", flags=MOVE)

@@ -20,7 +20,7 @@ class Traces:
     directory: Path
     lab: str
     link: str
-    namespaces: frozenset[str]
+    hosts: frozenset[frozenset[str]]  # the namespaces of each
 
     def left(self) -> list[str]:
         return [*self.processes(), *self.mounts(), *self.loops(), *self.interfaces(), *self.namespace_holders()]
@@ -50,9 +50,11 @@ class Traces:
         return [name for name in os.listdir("/sys/class/net") if name == self.link]
 
     def namespace_holders(self) -> list[str]:
-        held = [f"{pid} is in {name}" for pid in pids() for name in namespaces_of(pid) if name in self.namespaces]
+        """Who is in all namespaces of a host: the number of a single one may be given to somebody else's by now."""
+        inside = {pid: set(namespaces_of(pid)) for pid in pids()}
+        held = [f"{pid} is in {sorted(host)}" for pid, names in inside.items() for host in self.hosts if host <= names]
         bound = [line for line in content("/proc/self/mountinfo").splitlines() if " nsfs " in line]
-        return held + [line for line in bound if any(name in line for name in self.namespaces)]
+        return held + [line for line in bound if any(name in line for host in self.hosts for name in host)]
 
 
 def traces_of(directory: Path) -> Traces:
@@ -60,8 +62,8 @@ def traces_of(directory: Path) -> Traces:
     state: LabState = read_state(directory)
     ours = set(namespaces_of(os.getpid()))
     keepers = [pid for pid in pids() if state.id in content(f"/proc/{pid}/cmdline").split("\0")]
-    found = {name for pid in keepers for name in namespaces_of(pid)}
-    return Traces(directory, state.id, state.link, frozenset(found - ours))
+    found = {frozenset(namespaces_of(pid)) - ours for pid in keepers}
+    return Traces(directory, state.id, state.link, frozenset(found - {frozenset()}))
 
 
 def pids() -> list[int]:
