@@ -17,9 +17,7 @@ from dataclasses import dataclass
 STEP_TIMEOUT_S = 3600
 DEEP_TIMEOUT_S = 12 * 3600
 FAST = "not slow and not etcd and not kubernetes and not netns and not systemd and not hostlab and not deep"
-# On two cores: tests as a whole wait about as long as they work, the fast ones do not wait.
-WORKERS = 3
-FAST_WORKERS = 2
+WORKERS = 3  # on two cores: tests wait about as long as they work
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,8 @@ LINTERS = [FORMAT, LINT, IMPORTS, TYPES]
 BENCHMARKS = Step("benchmarks", module("bench", "--bench", "all", "--quick"), live=True)
 
 
-def pytest_step(name: str, markers: str, *, workers: int, live: bool = False, timeout_s: int = STEP_TIMEOUT_S) -> Step:
-    shared = ("-n", str(workers), "--dist", "worksteal")
+def pytest_step(name: str, markers: str, *, live: bool = False, timeout_s: int = STEP_TIMEOUT_S) -> Step:
+    shared = ("-n", str(WORKERS), "--dist", "worksteal")
     return Step(name, module("pytest", "-q", *shared, "--durations", "12", "-m", markers), live, timeout_s)
 
 
@@ -105,9 +103,7 @@ async def run_in_order(steps: Sequence[Step]) -> list[Result]:
 
 
 async def check() -> list[Result]:
-    linters, fast = await asyncio.gather(
-        run_in_order(LINTERS), run(pytest_step("fast tests", FAST, workers=FAST_WORKERS))
-    )
+    linters, fast = await asyncio.gather(run_in_order(LINTERS), run(pytest_step("fast tests", FAST)))
     return [*linters, fast]
 
 
@@ -116,7 +112,7 @@ async def test(deep: bool) -> list[Result]:
     try:
         # Tests that need a server wait for its build; the others fill the processors meanwhile.
         markers, timeout_s = ("deep or not deep", DEEP_TIMEOUT_S) if deep else ("not deep", STEP_TIMEOUT_S)
-        tests = pytest_step("tests", markers, workers=WORKERS, live=True, timeout_s=timeout_s)
+        tests = pytest_step("tests", markers, live=True, timeout_s=timeout_s)
         linters, tested = await asyncio.gather(run_in_order(LINTERS), run(tests))
         built = await asyncio.wait_for(build.wait(), STEP_TIMEOUT_S) == 0
     finally:
