@@ -44,7 +44,7 @@ async def run(directory: Path, *, quick: bool) -> Section:
     on_sqlite = await stores.run_job_on(directory, "sqlite", sqlite_url, counts.store_objects)
     sqlite_latency = await latency.measure(directory, "sqlite", f"sqlite:{directory / 'latency.db'}", counts)
     memory_latency = await latency.measure(directory, "memory", "memory:", counts)
-    scale = [await stores.run_job_on(directory, "memory", "memory:", objects) for objects in counts.scale]
+    scale = await stores.run_scale(directory, counts)
     add(stores.summarise([on_etcd, on_oldest, on_sqlite, *scale], scale))
     add(latency.summarise([kubernetes, etcd_latency, sqlite_latency, memory_latency]))
     kubernetes_name = f"kubernetes {program_version(find_program('kube-apiserver'))}"

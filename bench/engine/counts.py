@@ -10,7 +10,7 @@ from bench.report import Bar, Plot, Table
 class Counts(msgspec.Struct, frozen=True):
     objects: int  # on the API server, for each contender
     aiohttp_objects: int  # there, for our controller with its requests over aiohttp
-    rounds: int  # of our controller, each between two runs of the load generator
+    rounds: int  # of our controller, each between two runs of the load generator; and on memory
     concurrency: int  # writes at once: our workers, the connections of wrk
     idle_s: float
     store_objects: int  # on etcd and sqlite

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.engine.counts import Part
+from bench.engine.counts import Counts, Part
 from bench.jobs.usage import JobReport
 from bench.report import Bar, Plot, Table, show
 from bench.running import require, run_job, say
@@ -61,6 +61,17 @@ async def run_job_on(directory: Path, name: str, url: str, objects: int) -> Run:
     return Run(name, objects, report)
 
 
+async def run_scale(directory: Path, counts: Counts) -> list[Run]:
+    """On memory at each size, the median of some rounds: what else the machine does changes from one to the next."""
+    rounds = [
+        [await run_job_on(directory, "memory", "memory:", objects) for objects in counts.scale]
+        for _ in range(counts.rounds)
+    ]
+    return [
+        sorted(of_size, key=lambda run: run.report.cpu_ms)[len(of_size) // 2] for of_size in zip(*rounds, strict=True)
+    ]
+
+
 def summarise(runs: Sequence[Run], scale: Sequence[Run]) -> Part:
     # Processor time: this store waits for nothing, and so it is the same as time on a machine that is idle otherwise.
     costs = [1000 * run.report.cpu_ms for run in scale]
@@ -84,7 +95,7 @@ def summarise(runs: Sequence[Run], scale: Sequence[Run]) -> Part:
             for run in runs
         ),
         f"{WORKERS} workers. etcd: three members on this machine that sync to disk. sqlite: WAL, synchronous=FULL. "
-        "memory: the store is in the same process, so its work is part of the figures.",
+        "memory: the store is in the same process, so its work is part of the figures; the median of three rounds.",
     )
     labels = tuple(f"{run.store}, {run.objects:,}" for run in runs)
     plot = Plot(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -98,6 +99,7 @@ _ENCODER = msgspec.json.Encoder()
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+@cache
 def group_of(cls: type[Object]) -> str:
     """The key under which objects of a kind stand in `attachments`: BlockDevice.openebs.io/v1alpha1."""
     info = kind_of(cls)
@@ -212,7 +214,8 @@ def _object(hook: Hook, cls: type[Object], raw: msgspec.Raw, name: str, known: K
         if known is not None:
             known.put(text, obj)
     # metac leaves the namespace out of the key where the watch is in the same one.
-    if name and name != obj.metadata.name and name != str(obj.key):
+    meta = obj.metadata
+    if name and name not in (meta.name, f"{meta.namespace}/{meta.name}"):
         raise _unfit(hook, "Invalid", f"{_place(cls, name)} is the object {obj.key}")
     return obj
 

@@ -11,7 +11,10 @@ from quartermaster.support import clock
 
 
 def find_condition(conditions: Iterable[Condition], type: str) -> Condition | None:
-    return next((condition for condition in conditions if condition.type == type), None)
+    for condition in conditions:
+        if condition.type == type:
+            return condition
+    return None
 
 
 def is_true(conditions: Iterable[Condition], type: str) -> bool:

@@ -8,14 +8,19 @@ descriptor that it watches non-blocking, for all who have it. A simulation bring
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+# Objects are trees that counting references frees, so cycles are rare; Python would look for them after every 700.
+_NEW_BEFORE_COLLECTION = 20_000
+
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """As asyncio.run: Ctrl-C cancels the work and lets it clean up."""
+    gc.set_threshold(_NEW_BEFORE_COLLECTION, *gc.get_threshold()[1:])
     with asyncio.Runner(loop_factory=_factory()) as runner:
         return runner.run(work)
 

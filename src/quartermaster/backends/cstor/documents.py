@@ -72,17 +72,17 @@ def _wish(present: Object) -> Document:
 
 
 def reference_to(obj: Object) -> Document:
-    info = kind_of(obj)
-    metadata: Document = {"name": obj.metadata.name, "uid": obj.metadata.uid}
-    if obj.metadata.namespace:
-        metadata["namespace"] = obj.metadata.namespace
-    return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata}
+    document = part_of(obj)
+    document["metadata"]["uid"] = obj.metadata.uid
+    return document
 
 
 def part_of(obj: Object, *, labels: Mapping[str, str] | None = None) -> Document:
     """The part of somebody else's object that we state; without labels it takes back those that we stated before."""
-    document = reference_to(obj)
-    del document["metadata"]["uid"]
+    info, meta = kind_of(obj), obj.metadata
+    metadata: Document = {"name": meta.name}
+    if meta.namespace:
+        metadata["namespace"] = meta.namespace
     if labels:
-        document["metadata"]["labels"] = dict(labels)
-    return document
+        metadata["labels"] = dict(labels)
+    return {"apiVersion": info.api_version, "kind": info.kind, "metadata": metadata}

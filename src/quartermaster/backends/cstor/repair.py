@@ -85,7 +85,8 @@ class _Round:
         if pool is None:
             return node
         # What has left the pool is settled.
-        node = msgspec.structs.replace(node, lost_devices=tuple(d for d in node.lost_devices if d in pool.devices))
+        if not set(pool.devices).issuperset(node.lost_devices):
+            node = msgspec.structs.replace(node, lost_devices=tuple(d for d in node.lost_devices if d in pool.devices))
         known = self.cluster.inventory.node(node.name, node.uid)
         if not slot.settled or known is None or not known.ready:
             return node

@@ -8,6 +8,7 @@ and by the host where there are none yet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -98,11 +99,11 @@ class Pool(msgspec.Struct, frozen=True):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return tuple(name for group in (*self.data, *self.cache) for name in group)
+        return tuple(chain.from_iterable((*self.data, *self.cache)))
 
     @property
     def data_devices(self) -> tuple[str, ...]:
-        return tuple(name for group in self.data for name in group)
+        return tuple(chain.from_iterable(self.data))
 
     @property
     def online(self) -> bool:
@@ -148,7 +149,7 @@ class Slot(msgspec.Struct, frozen=True):
         return self.pool is not None and self.pool.host == self.host
 
     def of_role(self, *roles: str) -> tuple[Disk, ...]:
-        return tuple(disk for role in roles for disk in self.disks if disk.role == role)
+        return tuple([disk for role in roles for disk in self.disks if disk.role == role])
 
 
 class Cluster(msgspec.Struct, frozen=True):
@@ -234,7 +235,7 @@ def host_of_pool(spec: PoolSpec, inventory: Inventory) -> str:
 
 
 def names_of(groups: Iterable[RaidGroup]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(device.block_device_name for device in group.block_devices) for group in groups)
+    return tuple([tuple([device.block_device_name for device in group.block_devices]) for group in groups])
 
 
 def _instance_of(spec: PoolSpec, host: str, instances: Sequence[CStorPoolInstance]) -> CStorPoolInstance | None:
@@ -271,9 +272,13 @@ def slots_of(
     for node in nodes:
         number = node.slot if node.slot is not None else next(free)
         known = inventory.node(node.name, node.uid)
-        slot = Slot(number, msgspec.structs.replace(node, slot=number), known.hostname if known is not None else "")
+        slot = Slot(number, _numbered(node, number), known.hostname if known is not None else "")
         found.append(_with_disks(slot, by_slot.get(number, ()), inventory, namespace=namespace, config_uid=config_uid))
     return _with_pools(found, pools)
+
+
+def _numbered(node: PlanNode, number: int) -> PlanNode:
+    return node if node.slot == number else msgspec.structs.replace(node, slot=number)
 
 
 def slot_of(obj: Object) -> int:
