@@ -90,11 +90,15 @@ async def measure(store: Store, first: VirtualHost, host: VirtualHost) -> float:
     async with TaskGroup() as group:
         began = time.perf_counter()
         group.start(join(host, given))
-        while True:
-            try:
-                if (await store.get(Assignment, name, "default")).status.state == SUCCEEDED:
-                    return time.perf_counter() - began
-            except NotFoundError:
-                pass
+        while not await is_done(store, name):
             require(time.perf_counter() - began < PATIENCE_S, f"{name} is not done after {PATIENCE_S:.0f} s")
             await asyncio.sleep(0.02)
+        ended = time.perf_counter()
+    return ended - began
+
+
+async def is_done(store: Store, name: str) -> bool:
+    try:
+        return (await store.get(Assignment, name, "default")).status.state == SUCCEEDED
+    except NotFoundError:
+        return False

@@ -46,6 +46,14 @@ def test_what_would_be_refused_is_listed_and_the_exit_code_says_so(cli: Cli, tmp
     assert told["poolClusters"][0]["accepted"] is False
 
 
+def test_a_field_that_resembles_a_known_one_is_mentioned(cli: Cli, tmp_path: Path) -> None:
+    given = cluster({**pool("n1", ["a0", "a1"]), "nodeSelectors": {}, "anotherProgram": {}})
+    result = cli("cstor", "check", write(tmp_path / "pools.yaml", given))
+    assert result.code == 0
+    assert 'spec.pools[0].nodeSelectors: unknown field (did you mean "nodeSelector"?)' in result.err
+    assert "anotherProgram" not in result.err
+
+
 def test_a_change_is_checked_against_what_there_is(cli: Cli, tmp_path: Path) -> None:
     before = write(tmp_path / "old.yaml", cluster(pool("n1", ["a0", "a1"])))
     after = write(tmp_path / "new.yaml", cluster(pool("n1", ["a2", "a3"])))

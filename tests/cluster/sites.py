@@ -5,6 +5,7 @@ Two kinds of it, which tests do not tell apart: an etcd of its own, or a real AP
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import json
@@ -47,7 +48,7 @@ spec:
 """
 
 
-class Site:
+class Site(abc.ABC):
     """What both kinds have in common. `first` is the host on which the administrator sits."""
 
     def __init__(self, lab: Lab) -> None:
@@ -64,31 +65,31 @@ class Site:
     def environment(self) -> dict[str, str]:
         return {"NO_COLOR": "1"}
 
-    async def bring_up(self, hosts: int) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def bring_up(self, hosts: int) -> None: ...
 
-    async def add(self, host: VirtualHost) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def add(self, host: VirtualHost) -> None: ...
 
-    async def remove(self, host: VirtualHost) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def remove(self, host: VirtualHost) -> None: ...
 
-    async def kill_agent(self, host: VirtualHost) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def kill_agent(self, host: VirtualHost) -> None: ...
 
-    async def restart_agent(self, host: VirtualHost) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def restart_agent(self, host: VirtualHost) -> None: ...
 
+    @abc.abstractmethod
     def command_of(self, host: VirtualHost, role: str) -> list[str]:
         """What `qm` is called with on the host so that it leads, or is its agent."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def end_process(self, host: VirtualHost, role: str) -> None:
         """Killed, and not started again."""
-        raise NotImplementedError
 
-    async def apply(self, text: str) -> None:
-        raise NotImplementedError
+    @abc.abstractmethod
+    async def apply(self, text: str) -> None: ...
 
     async def declare(self, host: VirtualHost) -> None:
         await self.apply(NODE.format(host=host.name))
@@ -196,7 +197,7 @@ class OnKubernetes(Site):
 
     def __init__(self, lab: Lab, server: KubernetesServer, kubeconfig: Path) -> None:
         super().__init__(lab)
-        self._server = server
+        self.server = server
         self._kubeconfig = kubeconfig
         self._processes: dict[tuple[str, str], LabProcess] = {}
 
@@ -214,7 +215,7 @@ class OnKubernetes(Site):
 
     async def remove(self, host: VirtualHost) -> None:
         await self._processes[host.name, "agent"].stop()
-        await self._server.kubectl("delete", "host.orchestration.coreos.com", host.name)
+        await self.server.kubectl("delete", "host.orchestration.coreos.com", host.name)
 
     async def kill_agent(self, host: VirtualHost) -> None:
         await self.end_process(host, "agent")
@@ -233,7 +234,7 @@ class OnKubernetes(Site):
         await self.add(host)
 
     async def apply(self, text: str) -> None:
-        await self._server.kubectl("apply", "-f", "-", stdin=text)
+        await self.server.kubectl("apply", "-f", "-", stdin=text)
 
     async def _spawn(self, host: VirtualHost, role: str) -> None:
         log = host.directory / "logs" / f"{role}.log"

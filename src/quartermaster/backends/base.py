@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -115,6 +115,7 @@ class ServiceAgent(Protocol):
         ...
 
 
+@runtime_checkable
 class KnowsFileSystems(Protocol):
     """A service agent that puts file systems on devices: the inventory shows these as in use and not as foreign."""
 
@@ -123,6 +124,7 @@ class KnowsFileSystems(Protocol):
         ...
 
 
+@runtime_checkable
 class KeepsDaemons(Protocol):
     """A service agent whose daemons are not named after it: when one of them dies, its configurations run again."""
 

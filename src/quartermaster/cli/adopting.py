@@ -238,6 +238,8 @@ def _node_config(key: ClusterKey, node: AdoptedNode) -> dict[str, object]:
         "devices": devices,
         "directories": directories,
     }
+    if node.tls:
+        config["tls"] = True
     return {**config, "adopted": directories} if directories else config
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from quartermaster.cli.leading import somebody_leads
 from quartermaster.support.errors import QuartermasterError
 from quartermaster.support.redaction import redact
 
@@ -31,7 +32,7 @@ async def clean_up(store: Store) -> None:
     from quartermaster.engine.collector import collect_once
 
     try:
-        if await _somebody_leads(store):
+        if await somebody_leads(store, None):
             return
         collected = await collect_once(store)
         if collected.deleted:
@@ -40,18 +41,6 @@ async def clean_up(store: Store) -> None:
     except QuartermasterError as error:
         click.echo(f"note: deleted; dependants were not collected: {redact(str(error))}", err=True)
         click.echo("the next delete collects them, or whoever leads next", err=True)
-
-
-async def _somebody_leads(store: Store) -> bool:
-    """In whichever namespace that is: the objects of all of them are the leader's."""
-    from quartermaster.engine.election import LEADER_LEASE
-    from quartermaster.resources import Lease
-
-    leases = await store.list(Lease, fields=f"metadata.name={LEADER_LEASE}")
-    for lease in leases.items:
-        if await store.lease_held(lease.metadata.namespace, LEADER_LEASE):
-            return True
-    return False
 
 
 async def _expire(store: Store) -> None:

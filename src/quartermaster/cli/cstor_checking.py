@@ -17,6 +17,7 @@ from quartermaster.cli.planning import read_kinds
 from quartermaster.resources import from_document
 from quartermaster.resources.admission import class_of
 from quartermaster.resources.kubernetes.core import Node
+from quartermaster.resources.manifests import Manifest
 from quartermaster.resources.model import Object
 from quartermaster.resources.openebs import (
     OPENEBS_NAMESPACE,
@@ -26,6 +27,8 @@ from quartermaster.resources.openebs import (
     CStorPoolInstance,
     CStorVolumeReplica,
 )
+from quartermaster.resources.schema import full_schema_of
+from quartermaster.resources.validation import misspelt
 from quartermaster.support.errors import NotFoundError, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -36,11 +39,12 @@ _SEEN = (Node, BlockDevice, BlockDeviceClaim, CStorPoolInstance, CStorVolumeRepl
 
 async def check_file(session: Session, file: str, *, against: str | None, live: bool, output: str) -> int:
     form = parse_output(output)
-    given = read_objects([file])
+    manifests = read_given([file])
+    given = _typed(manifests)
     clusters = [obj for obj in given if isinstance(obj, CStorPoolCluster)]
     if not clusters:
         raise UsageError(f"cannot find a CStorPoolCluster in {file}", hint="`qm explain cspc` shows its fields")
-    present = read_objects([against]) if against else []
+    present = _typed(read_given([against])) if against else []
     if live:
         present = await _read_store(session)
         if not present:
@@ -54,6 +58,7 @@ async def check_file(session: Session, file: str, *, against: str | None, live: 
     for cluster in clusters:
         before = old.get(cluster.metadata.name)
         found.append((cluster, check(cluster, before, _world(cluster, before, around))))
+    _warn_of_slips(manifest for manifest in manifests if class_of(manifest.document) is CStorPoolCluster)
     if form.is_table:
         _tell(found, looked=bool(around))
     else:
@@ -69,14 +74,16 @@ async def check_file(session: Session, file: str, *, against: str | None, live: 
     return 1 if any(problems for _, problems in found) else 0
 
 
-def read_objects(files: Sequence[str]) -> list[Object]:
-    """Everything in the files, typed."""
-    objects = []
-    for manifest in read_given(files):
-        cls = class_of(manifest.document)
-        if not isinstance(cls, Problem):
-            objects.append(from_document(cls, manifest.document))
-    return objects
+def _typed(manifests: Iterable[Manifest]) -> list[Object]:
+    known = ((class_of(manifest.document), manifest.document) for manifest in manifests)
+    return [from_document(cls, document) for cls, document in known if not isinstance(cls, Problem)]
+
+
+def _warn_of_slips(manifests: Iterable[Manifest]) -> None:
+    """OpenEBS has more fields than are known here, and drops those that it does not know without a word."""
+    for manifest in manifests:
+        for problem in misspelt(manifest.document, full_schema_of(CStorPoolCluster)):
+            click.echo(f"note: {manifest.document['metadata']['name']}: {problem}", err=True)
 
 
 async def _read_store(session: Session) -> list[Object]:

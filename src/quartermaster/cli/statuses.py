@@ -13,16 +13,14 @@ import msgspec
 
 from quartermaster.cli.failures import FAILED
 from quartermaster.cli.finding import Query, list_whole
+from quartermaster.cli.leading import somebody_leads
 from quartermaster.cli.output import as_document, as_list, format_document, nothing_found, parse_output
 from quartermaster.cli.session import Session
 from quartermaster.cli.tables import NONE, Writer
 from quartermaster.cli.watching import changes
-from quartermaster.engine.election import LEADER_LEASE
-from quartermaster.resources import Lease
 from quartermaster.resources.marks import CLUSTER_LABEL
 from quartermaster.resources.model import Key
 from quartermaster.resources.storage import ONLINE, Capacity, NodeReport, StorageStatus
-from quartermaster.support import clock
 from quartermaster.support.errors import DeadlineError, ForbiddenError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +52,7 @@ async def show_status(session: Session, look: Look) -> int:
             wanted = await _follow(store, namespace, look, show=form.is_table)
         elif form.is_table:
             click.echo(_table(wanted) or f"{nothing_found([StorageStatus], namespace)}\n", nl=False, err=not wanted)
-        if wanted and not await _somebody_leads(store, namespace):
+        if wanted and not await _is_led(store, namespace):
             click.echo(f"note: nobody leads in {namespace}: this is how the last leader left it", err=True)
     if not form.is_table:
         click.echo(format_document(form, as_list([as_document(one) for one in wanted])), nl=False)
@@ -66,24 +64,11 @@ async def _statuses(store: Store, namespace: str) -> list[StorageStatus]:
     return [one for one in listing.objects if isinstance(one, StorageStatus)]
 
 
-async def _somebody_leads(store: Store, namespace: str) -> bool:
+async def _is_led(store: Store, namespace: str) -> bool:
     try:
-        for lease in (await store.list(Lease, namespace)).items:
-            if lease.metadata.name.startswith(LEADER_LEASE):
-                held = await store.lease_held(namespace, lease.metadata.name)
-                if held or (held is None and _is_fresh(lease)):
-                    return True
+        return await somebody_leads(store, namespace)
     except ForbiddenError:
         return True  # who may not look has to believe it
-    return False
-
-
-def _is_fresh(lease: Lease) -> bool:
-    """By our own clock, which may differ from the leader's: so with patience."""
-    spec = lease.spec
-    if not spec.holder_identity or spec.renew_time is None:
-        return False
-    return clock.wall_time() - clock.parse_timestamp(spec.renew_time) < 4 * (spec.lease_duration_seconds or 15)
 
 
 def is_named(status: StorageStatus, name: str) -> bool:

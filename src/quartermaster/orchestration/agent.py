@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from quartermaster import host as machines
-from quartermaster.backends.base import AgentContext, ServiceAgent
+from quartermaster.backends.base import AgentContext, KeepsDaemons, KnowsFileSystems, ServiceAgent
 from quartermaster.engine.cache import Caches
 from quartermaster.engine.controller import Scope
 from quartermaster.engine.metrics import Metrics
@@ -106,7 +106,7 @@ class AgentRuntime:
     def _disks_changed(self) -> None:
         """One that is back is mounted again at once, and one that is gone is said to be."""
         for agent in self._agents.values():
-            if hasattr(agent, "file_systems"):  # KnowsFileSystems
+            if isinstance(agent, KnowsFileSystems):
                 self.assignments.verify(agent.name)
 
     def _context(
@@ -128,8 +128,7 @@ def keeper_of(daemon: str, agents: Sequence[ServiceAgent]) -> str:
     as `<agent>` or `<agent>-…`; "" where nobody knows it.
     """
     for agent in agents:
-        keeps = getattr(agent, "keeps", None)
-        if keeps is not None and keeps(daemon):
+        if isinstance(agent, KeepsDaemons) and agent.keeps(daemon):
             return agent.name
     named = [agent.name for agent in agents if daemon == agent.name or daemon.startswith(f"{agent.name}-")]
     return max(named, key=len, default="")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from quartermaster import host as machines
-from quartermaster.backends.base import ServiceAgent
+from quartermaster.backends.base import KnowsFileSystems, ServiceAgent
 from quartermaster.engine.cache import Cache, Caches
 from quartermaster.engine.controller import Scope, all_synced
 from quartermaster.engine.waiting import first_of
@@ -105,8 +105,8 @@ class InventoryKeeper:
                 self._wanted.set()
 
     def _file_systems(self, assignment: Assignment) -> Sequence[str]:
-        known = getattr(self._agents.get(assignment.spec.agent), "file_systems", None)
-        return tuple(known(assignment.spec.desired or {})) if known is not None else ()
+        agent = self._agents.get(assignment.spec.agent)
+        return tuple(agent.file_systems(assignment.spec.desired or {})) if isinstance(agent, KnowsFileSystems) else ()
 
     def _assignments(self, caches: Caches) -> Cache[Assignment]:
         registration = self._registration

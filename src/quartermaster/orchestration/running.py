@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from quartermaster.backends.base import AgentContext, ServiceAgent
+from quartermaster.backends.base import AgentContext, KnowsFileSystems, ServiceAgent
 from quartermaster.engine.cache import Cache, Caches
 from quartermaster.engine.controller import Scope, all_synced
 from quartermaster.engine.queue import WorkQueue, queue_meters
@@ -199,7 +199,7 @@ class AssignmentRunner:
             outcome = await self._attempt(store, assignment, memory, run, status)
         self._finished()
         await self._say(store, assignment, memory, outcome)
-        if outcome.result != before.result and hasattr(self._agents[assignment.spec.agent], "file_systems"):
+        if outcome.result != before.result and isinstance(self._agents[assignment.spec.agent], KnowsFileSystems):
             self._retry_failed()
         if outcome.state == FAILED:
             delay_s = _RETRY.delay_s(memory.failures)

@@ -315,6 +315,10 @@ class StorageClusterSpec(Struct):
     require_approval: Annotated[
         bool | None, declare("Whether steps that destroy something wait until somebody approves them.")
     ] = None
+    tls: Annotated[
+        bool | None,
+        declare("Whether GlusterFS uses TLS between its nodes and to clients; holds from the first node on."),
+    ] = None
 
 
 class StorageClusterStatus(Struct):
@@ -387,6 +391,13 @@ def node_selector_is_of_labels(document: dict[str, Any]) -> Iterator[Problem]:
             yield Problem(join("spec.nodeSelector", key), f"the key of a label {wrong}")
         if wrong := check_label_value(value):
             yield Problem(join("spec.nodeSelector", key), f'the value of a label {wrong}, is "{value}"')
+
+
+@rule(StorageCluster)
+def tls_is_of_glusterfs(document: dict[str, Any]) -> Iterator[Problem]:
+    spec = document["spec"]
+    if spec.get("tls") and spec["type"] != "glusterfs":
+        yield Problem("spec.tls", f"is only for type glusterfs, and spec.type is {spec['type']}", "remove it")
 
 
 @rule(StorageCluster)

@@ -92,6 +92,20 @@ def _explain_object(value: dict[Any, Any], schema: Schema, path: str, unknown_ok
             yield _unknown(name, properties, path)
 
 
+def misspelt(value: Any, schema: Schema, path: str = "") -> Iterator[Problem]:
+    """Fields that resemble a known one where others are allowed too: perhaps another program's, perhaps a slip."""
+    if isinstance(value, dict):
+        properties: dict[str, Schema] = schema.get("properties", {})
+        for name, child in value.items():
+            if name in properties:
+                yield from misspelt(child, properties[name], join(path, name))
+            elif schema.get(OPEN) and isinstance(name, str) and nearest(name, properties):
+                yield _unknown(name, properties, path)
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from misspelt(item, schema.get("items", {}), join(path, position))
+
+
 def _unknown(name: str, properties: dict[str, Schema], path: str) -> Problem:
     near = nearest(name, properties)
     if near:
