@@ -8,7 +8,7 @@ RUN := .venv/bin/python -m
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help environment packages setup demo check test test-deep bench format lock docs generate clean
+.PHONY: help environment packages setup demo check test test-deep test-qemu bench format lock docs generate clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: environment packages ## everything: `check`, tests against real servers, q
 
 test-deep: environment packages ## `test` and the long forms of the tests
 	@$(RUN) tools.verify test --deep
+
+test-qemu: environment packages ## drivers against Debian's own kernel in an emulated machine; part of `test-deep`
+	@$(RUN) pytest -q -m "deep or not deep" tests/hostlab/qemu
 
 bench: environment packages ## benchmarks; BENCH=name for one of them, QUICK=1 for the short form
 	@$(RUN) tools.servers build

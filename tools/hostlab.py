@@ -1,11 +1,13 @@
 """Fetches the kernel and the programs of the host lab (tests/hostlab), once per machine.
 
-    python -m tools.hostlab build     fetches them unless they are here
-    python -m tools.hostlab path      shows where they are
+    python -m tools.hostlab build          fetches them unless they are here
+    python -m tools.hostlab path           shows where they are
+    python -m tools.hostlab build --qemu   the same of the lab with an emulated machine
 
 The host lab boots a User-Mode Linux on the file system of this machine, read-only, with one more layer over it: the
 Debian packages of tests/hostlab/packages.txt and whatever they need that is not installed here. They are unpacked into
-the cache and not installed, for a host that tests run on has no use for another NFS server or multipathd.
+the cache and not installed, for a host that tests run on has no use for another NFS server or multipathd. A second
+layer (tests/hostlab/qemu/packages.txt) has Debian's own kernel, and the program that emulates a machine for it.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from pathlib import Path
 from tools.setup import ROOT, SetupError, cache_directory, run
 
 PACKAGES = ROOT / "tests" / "hostlab" / "packages.txt"
+QEMU_PACKAGES = ROOT / "tests" / "hostlab" / "qemu" / "packages.txt"
 FORMAT = "1"  # of the layer; another one makes everybody build it anew
 UNPACK_TIMEOUT_S = 300
 MERGED = ("bin", "lib", "lib64", "sbin")  # links into usr on the machine below
@@ -32,13 +35,13 @@ def say(message: str) -> None:
     print(f"hostlab: {message}", file=sys.stderr, flush=True)
 
 
-def package_names() -> list[str]:
-    lines = PACKAGES.read_text().splitlines()
+def package_names(packages: Path) -> list[str]:
+    lines = packages.read_text().splitlines()
     return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
 
 
-def layer_directory() -> Path:
-    digest = hashlib.sha256(" ".join([FORMAT, *package_names()]).encode()).hexdigest()
+def layer_directory(packages: Path = PACKAGES) -> Path:
+    digest = hashlib.sha256(" ".join([FORMAT, *package_names(packages)]).encode()).hexdigest()
     return cache_directory() / f"hostlab-{digest[:12]}"
 
 
@@ -46,9 +49,9 @@ def kernel_release(layer: Path) -> str:
     return next((layer / "usr/lib/modules").iterdir()).name
 
 
-def build() -> Path:
+def build(packages: Path = PACKAGES) -> Path:
     """The layer, which is made if it is not here. Two builds at once make it once."""
-    layer = layer_directory()
+    layer = layer_directory(packages)
     if layer.exists():
         return layer
     layer.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +62,7 @@ def build() -> Path:
             say(f"fetching Debian packages into {layer}")
             with tempfile.TemporaryDirectory(dir=layer.parent, prefix=".hostlab-") as scratch:
                 archives, staged = Path(scratch) / "archives", Path(scratch) / "layer"
-                download(archives)
+                download(archives, package_names(packages))
                 say(f"unpacking {len(list(archives.glob('*.deb')))} packages")
                 unpack(archives, staged)
                 staged.rename(layer)
@@ -67,7 +70,7 @@ def build() -> Path:
     return layer
 
 
-def download(archives: Path) -> None:
+def download(archives: Path, names: list[str]) -> None:
     """The packages with all that they need, but for what this machine has installed."""
     if not shutil.which("apt-get"):
         raise SetupError("the host lab needs a Debian system: its kernel is the package user-mode-linux.")
@@ -75,7 +78,7 @@ def download(archives: Path) -> None:
     # --reinstall: also those that are installed here, which somebody may remove while the layer stays.
     command = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", "--download-only", "--reinstall"]
     places = ["-o", f"Dir::Cache::archives={archives}", "-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User=root"]
-    fetch: list[str | Path] = [*command, *places, *package_names()]
+    fetch: list[str | Path] = [*command, *places, *names]
     try:
         run(fetch, DEBIAN_FRONTEND="noninteractive")
     except SetupError:
@@ -98,7 +101,7 @@ def unpack(archives: Path, layer: Path) -> None:
     make_links_relative(layer)
     modules = layer / "usr/lib/modules"
     modules.mkdir(exist_ok=True)
-    for release in (layer / "usr/lib/uml/modules").iterdir():
+    for release in (layer / "usr/lib/uml/modules").glob("*"):
         release.rename(modules / release.name)
     libraries = ":".join(str(path) for path in (layer / "usr/lib").glob("*-linux-gnu*"))
     run([layer / "usr/sbin/depmod", "--basedir", layer, kernel_release(layer)], LD_LIBRARY_PATH=libraries)
@@ -119,12 +122,14 @@ def make_links_relative(layer: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.hostlab")
     parser.add_argument("command", choices=["build", "path"])
+    parser.add_argument("--qemu", action="store_true", help="of the lab with an emulated machine")
     arguments = parser.parse_args()
+    packages = QEMU_PACKAGES if arguments.qemu else PACKAGES
     try:
         if arguments.command == "build":
-            build()
+            build(packages)
         else:
-            print(layer_directory())
+            print(layer_directory(packages))
     except (SetupError, OSError, subprocess.SubprocessError) as error:
         say(f"FAILED: {error}")
         return 1

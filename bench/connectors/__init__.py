@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from bench.connectors import attaching, beside, commands, data, importing, parallel, scorecard, together
+from bench.connectors import (
+    attaching,
+    beside,
+    commands,
+    data,
+    importing,
+    parallel,
+    real,
+    scorecard,
+    together,
+)
 from bench.connectors.counts import FULL, QUICK, Counts, Part
 from bench.connectors.host import fake_host
 from bench.connectors.library import OURS, start_library
@@ -20,6 +30,7 @@ runs them as root without its privileged daemon, which is faster than in service
 PARTS = {
     "importing": importing.run,
     "attaching": attaching.run,
+    "real": real.run,
     "parallel": parallel.run,
     "beside": beside.run,
     "together": together.run,

@@ -20,6 +20,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     fio_s: float  # of each measurement of a data path
     image_mib: int  # of the volume that it is measured on
     routes: tuple[str, ...]  # userspace routes whose data path is measured
+    lab: bool  # an attach in the host lab as well
     peer: bool  # os-brick beside it
 
 
@@ -36,6 +37,7 @@ FULL = Counts(
     fio_s=5.0,
     image_mib=256,
     routes=("NBD", "ISCSI", "RBD", "GLUSTERFS"),
+    lab=True,
     peer=True,
 )
 QUICK = Counts(
@@ -51,6 +53,7 @@ QUICK = Counts(
     fio_s=0.2,
     image_mib=16,
     routes=("NBD", "ISCSI"),
+    lab=False,
     peer=False,
 )
 

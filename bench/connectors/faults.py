@@ -75,7 +75,7 @@ async def pools(directory: Path, name: str) -> Seen:
         for pool in ("pool-a", "pool-b"):
             await running.well(connect("rbd", rbd_data(f"{pool}/volume")))
         await running.one(disconnect("rbd", rbd_data("pool-b/volume")))
-        left = [each["pool"] for each in host.kernel.images()]
+        left = [each["pool"] for each in host.kernel.images.all()]
     return Seen(left == ["pool-a"], f"after pool-b/volume was disconnected, mapped: {' '.join(left) or 'nothing'}")
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import msgspec
 
 from bench.connectors.kernel import Kernel
-from bench.connectors.programs import PROGRAMS, READS_STDIN, Answer
+from bench.connectors.programs import PROGRAMS, READS_STDIN
+from bench.connectors.programs.answer import Answer
 
 PROGRAM_S = 0.010
 COPIED = ("passwd", "group", "nsswitch.conf", "hosts", "ld.so.cache")
@@ -73,7 +74,7 @@ class FakeHost:
         (self.root / "etc/iscsi/initiatorname.iscsi").write_text("InitiatorName=iqn.2026-01.org.example:host\n")
         (self.root / "proc/swaps").write_text("Filename Type Size Used Priority\n")
         os.mkfifo(self.root / "never")
-        self.kernel.write_mounts()
+        self.kernel.mounts.write()
         for name in PROGRAMS:
             directory = "lib/udev" if name == "scsi_id" else "bin"
             file = self.root / directory / name

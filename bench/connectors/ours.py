@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ from quartermaster.connectors import Connector, Roots, open_connector
 CLIENTS = {"ISCSI": "kernel", "RBD": "kernel", "NFS": "kernel"}
 
 
-def connector_for(root: Path, call: dict[str, Any]) -> Connector:
+@cache
+def connector_for(root: Path, machine: str) -> Connector:
+    """One is enough for a program."""
     return open_connector(
         directory=root / "state",
         mount_directory=root / "mounts",
         clients=CLIENTS,
         host="host",
         ip="192.0.2.7",
-        machine=call["machine"],
+        machine=machine,
         # The table of mounts is the kernel's own of each process, and cannot be moved by a mount.
         roots=Roots(proc=root / "proc", modules=root / "modules"),
     )
@@ -29,7 +32,7 @@ def connector_for(root: Path, call: dict[str, Any]) -> Connector:
 
 async def make(root: Path, call: dict[str, Any]) -> dict[str, Any]:
     await asyncio.sleep(call["after_s"])
-    connector = connector_for(root, call)
+    connector = connector_for(root, call["machine"])
     info = {"driver_volume_type": call["type"], "data": call["data"]}
     value, error = "", ""
     began = time.monotonic()

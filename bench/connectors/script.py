@@ -19,7 +19,7 @@ import msgspec
 
 from bench.connectors.host import FakeHost, Ran, inside
 from bench.connectors.kernel import Target
-from bench.connectors.programs import write_record
+from bench.connectors.programs.iscsi import write_record
 from bench.running import BenchFailedError, require
 
 TIMEOUT_S = 120.0

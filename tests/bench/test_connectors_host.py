@@ -9,7 +9,9 @@ import pytest
 
 from bench.connectors.host import encoded, escaped, fake_host
 from bench.connectors.kernel import Kernel, Lun, disk_name, page_83
-from bench.connectors.programs import Answer, iscsiadm, mount, record_file, tee, umount
+from bench.connectors.programs import iscsiadm, mount, tee, umount
+from bench.connectors.programs.answer import Answer
+from bench.connectors.programs.iscsi import record_file
 from bench.connectors.volumes import NEVER, PCI, PORT, add_iscsi, wwid
 
 
@@ -85,11 +87,11 @@ def test_a_port_of_fibre_channel_is_seen_and_its_disk_comes_with_a_scan(kernel: 
 
 
 def test_the_second_image_of_a_name_is_another_device(kernel: Kernel) -> None:
-    devices = [kernel.map_image(pool, "volume", "192.0.2.1:6789", "admin") for pool in ("a", "b")]
+    devices = [kernel.images.map(pool, "volume", "192.0.2.1:6789", "admin") for pool in ("a", "b")]
 
-    assert kernel.unmap_image(devices[1])
-    assert [image["pool"] for image in kernel.images()] == ["a"]
-    assert not kernel.unmap_image(devices[1])
+    assert kernel.images.unmap(devices[1])
+    assert [image["pool"] for image in kernel.images.all()] == ["a"]
+    assert not kernel.images.unmap(devices[1])
 
 
 def test_who_mounts_second_is_refused(kernel: Kernel) -> None:

@@ -220,6 +220,23 @@ def test_a_full_disk(qm: Program, small_disk: Path) -> None:
     assert qm("--store", url, "apply", "-f", "-", stdin=nodes).code == 0
 
 
+def test_a_full_disk_under_a_backup(qm: Program, small_disk: Path, tmp_path: Path) -> None:
+    url, backup = f"sqlite:{tmp_path}/store.db", small_disk / "b.qmb"
+    assert qm("--store", url, "apply", "-f", SEED).code == 0
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize))
+    said = refusal(qm("--store", url, "store", "backup", str(backup)))
+    assert f"cannot use {backup}: No space left on device; make room" in said
+
+
+def test_a_backup_into_a_directory_that_is_not_there(qm: Program, tmp_path: Path) -> None:
+    url, backup = f"sqlite:{tmp_path}/store.db", tmp_path / "nowhere" / "b.qmb"
+    assert qm("--store", url, "apply", "-f", SEED).code == 0
+    assert f"cannot use {backup}: No such file or directory" in refusal(
+        qm("--store", url, "store", "backup", str(backup))
+    )
+
+
 def test_a_corrupt_embedded_file(qm: Program, tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     url = f"sqlite:{path}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from quartermaster.support import entropy
 from quartermaster.testing.lab import VirtualHost
-from tests.cluster.sites import Standalone
+from tests.cluster.sites import PATIENCE_S, Site
 
 NODE = """apiVersion: coreos.com/v1
 kind: StorageNode
@@ -26,17 +27,28 @@ spec:
   resources: {requests: {storage: 200Mi}}
 """
 SIZE = 200 << 20
+LONG_S = 240.0  # a machine that is busy with other things as well
 WRITE = "cd /mnt/data && for n in {files}; do head -c 4M /dev/urandom > file$n; done && sha256sum file* > sums && sync"
 READ = "cd /mnt/data && sha256sum --check --quiet sums"
 
 
-async def status_of(site: Standalone) -> dict[str, Any]:
+def new_serial(host: VirtualHost) -> str:
+    """Of no other disk of this machine: labs are side by side, and the kernel mounts no XFS of a UUID that it has."""
+    return f"{host.name.upper()}-{entropy.name_suffix(8)}"
+
+
+async def replace_disk(host: VirtualHost) -> None:
+    """It dies, and a blank one is in its place."""
+    await host.replace_disk(0, serial=new_serial(host))
+
+
+async def status_of(site: Site) -> dict[str, Any]:
     items = (await site.show("storagestatus"))["items"]
     found: dict[str, Any] = items[0] if items else {"spec": {}, "status": {}}
     return found
 
 
-async def is_whole(site: Standalone, nodes: int) -> bool:
+async def is_whole(site: Site, nodes: int) -> bool:
     """ONLINE, so many nodes ready, and nothing missing."""
     found = await status_of(site)
     conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", ())}
@@ -44,22 +56,24 @@ async def is_whole(site: Standalone, nodes: int) -> bool:
     return found["spec"].get("status") == "ONLINE" and bool(ready) and conditions.get("Degraded") == "False"
 
 
-async def until_whole(site: Standalone, nodes: int) -> None:
-    await site.until(f"{nodes} nodes are ONLINE and nothing is missing", lambda: is_whole(site, nodes))
+async def until_whole(site: Site, nodes: int) -> None:
+    await site.until(
+        f"{nodes} nodes are ONLINE and nothing is missing", lambda: is_whole(site, nodes), timeout_s=LONG_S
+    )
 
 
 async def bricks_of(host: VirtualHost) -> list[str]:
-    shown = (await host.run(["gluster", "--mode=script", "volume", "info"])).text
+    shown = (await host.run(["gluster", "--mode=script", "volume", "info"], timeout_s=PATIENCE_S)).text
     lines = [line for line in shown.splitlines() if line.startswith("Brick") and ":/" in line]
     return sorted(line.split()[1].partition(":")[0] for line in lines)
 
 
 async def pool_has(host: VirtualHost, members: int) -> bool:
-    shown = (await host.run(["gluster", "--mode=script", "pool", "list"])).text
+    shown = (await host.run(["gluster", "--mode=script", "pool", "list"], timeout_s=PATIENCE_S)).text
     return len(shown.strip().splitlines()) == members + 1
 
 
-async def with_files(site: Standalone) -> None:
+async def with_files(site: Site) -> None:
     """On three nodes, mounted on the second, which stays."""
     await site.apply(CLUSTER)
     for host in site.lab.hosts[:3]:
@@ -79,5 +93,5 @@ async def history(host: VirtualHost) -> list[str]:
 
 async def left_over(host: VirtualHost) -> list[str]:
     """The directories of bricks on its disks; a disk that has died has none."""
-    argv = ["find", "/var/lib/quartermaster/agents", "-maxdepth", "6", "-name", "pvc-*", "-type", "d"]
+    argv = ["find", "/var/lib/quartermaster/agents/glusterd/mounts", "-maxdepth", "3", "-name", "pvc-*", "-type", "d"]
     return (await host.run(argv, accept=(0, 1))).text.split()

@@ -1,7 +1,8 @@
-"""A volume is made, a node comes, a disk is replaced, the volume and the node go: and processes die at chosen steps.
+"""A volume is made, a node comes, another one goes, a disk is replaced, the volume goes: and processes die on the way.
 
-Four hosts, of which three have nodes throughout. All processes are those of `dying`; whoever was killed is started
-again, as somebody would. Every phase ends only when all is whole, so what a death has left undone is seen.
+Four hosts, of which three have nodes at any time. All processes are those of `dying`; whoever was killed is started
+again, as somebody would. Every phase ends only when all is whole, so what a death has left undone is seen. Where bricks
+go is not left to chance: of the node that goes they can only move to the one that came, and there to its new disk.
 """
 
 from __future__ import annotations
@@ -14,23 +15,42 @@ from pathlib import Path
 
 from quartermaster.testing.lab import LabProcess, VirtualHost
 from tests.cluster.dying import Fatal, Step
-from tests.cluster.sites import ROOT, Standalone
+from tests.cluster.sites import ROOT, Site
 
 from .dying import Journal
-from .gluster import CLAIM, CLUSTER, NODE, READ, WRITE, bricks_of, is_whole, left_over, pool_has
+from .gluster import (
+    CLAIM,
+    CLUSTER,
+    NODE,
+    READ,
+    WRITE,
+    bricks_of,
+    is_whole,
+    left_over,
+    pool_has,
+    replace_disk,
+    until_whole,
+)
+from .homes import processes_of, until_the_store_outlives_a_host
 
-PHASES = ("create", "add", "replace", "delete", "remove")
+STEPS = Path(__file__).with_name("steps.txt")
+PHASES = ("create", "add", "remove", "replace", "delete")
 PHASE_S = 180.0
 QUIET_S = 0.7
-CALM = CLUSTER.replace("moveDataAfterSeconds: 8", "moveDataAfterSeconds: 60")
+# Whoever is started again is back before anybody takes its data for lost.
+CALM = CLUSTER.replace("moveDataAfterSeconds: 8", "moveDataAfterSeconds: 120")
+
+
+def known_steps() -> list[Step]:
+    return [Step.of(line) for line in STEPS.read_text().splitlines()]
 
 
 class Killing:
-    def __init__(self, site: Standalone, directory: Path) -> None:
+    def __init__(self, site: Site, directory: Path) -> None:
         self.site = site
         self.journal = Journal(directory)
         self._directory = directory
-        self._processes: dict[str, LabProcess] = {}
+        self._processes: dict[tuple[str, str], LabProcess] = {}
 
     async def begin(self) -> None:
         """Three nodes serve, and the processes of all hosts are replaced by ones that can be told to die."""
@@ -42,43 +62,19 @@ class Killing:
         await self.site.apply(CALM)
         for host in three:
             await self.site.apply(NODE.format(host=host.name))
-        await self.site.until_members(*three)
-        for host in self.site.lab.hosts:
-            await self.site.end_process(host, "agent")
-            await self._start(host)
+        await until_whole(self.site, 3)
+        await until_the_store_outlives_a_host(self.site)
+        for host, role in processes_of(self.site):
+            await self.site.end_process(host, role)
+            await self._start(host, role)
         await self._until("three nodes serve", lambda: is_whole(self.site, 3))
 
-    async def cycle(self, fatals: Sequence[Fatal]) -> list[Step]:
+    async def cycle(self, fatals: Sequence[Fatal], phases: Sequence[str] = PHASES) -> list[Step]:
         """All that was done, when all phases have come to their end; whoever died in between is back."""
-        first, second, third, fourth = self.site.lab.hosts
         self.journal.arm_all(fatals)
-        self.journal.begin("create")
-        await self.site.apply(CLAIM)
-        await self._until("the claim is bound", self._is_bound)
-        await self._until("the volume is whole", lambda: is_whole(self.site, 3))
-        await self.site.qm("volume", "mount", "data", "/mnt/data", host=second)
-        await second.run(["sh", "-c", WRITE.format(files="1 2")], timeout_s=60)
-
-        self.journal.begin("add")
-        await self.site.apply(NODE.format(host=fourth.name))
-        await self._until("the fourth node serves", lambda: is_whole(self.site, 4))
-
-        self.journal.begin("replace")
-        await third.replace_disk(0)
-        await self._until("the dead disk's brick is made anew", self._is_replaced)
-        await second.run(["sh", "-c", READ], timeout_s=60)
-
-        self.journal.begin("delete")
-        await self.site.qm("volume", "unmount", "/mnt/data", host=second)
-        await self.site.qm("delete", "pvc", "data", "--no-wait")
-        await self._until("no volume and no brick is left", self._is_deleted)
-
-        self.journal.begin("remove")
-        await self.site.qm("node", "remove", fourth.name, "--no-wait")
-        await self._until("the fourth node is drained", self._is_drained)
-        await self.site.qm("delete", "storagenode", fourth.name, "--no-wait")
-        await self._until("three nodes serve again", lambda: is_whole(self.site, 3))
-        await self._until("the pool has let the fourth go", lambda: pool_has(first, 3))
+        for phase in phases:
+            self.journal.begin(phase)
+            await getattr(self, f"_{phase}")()
         self.journal.begin("")
         return [*self.journal.trace("leader"), *self.journal.trace("agent")]
 
@@ -86,17 +82,59 @@ class Killing:
         for process in self._processes.values():
             await process.signal(signal.SIGKILL)
 
-    async def _start(self, host: VirtualHost) -> None:
+    async def _create(self) -> None:
+        await self.site.apply(CLAIM)
+        await self._until("the claim is bound", self._is_bound)
+        await self._until("the volume is whole", lambda: is_whole(self.site, 3))
+        await self.site.qm("volume", "mount", "data", "/mnt/data", host=self._second)
+        await self._second.run(["sh", "-c", WRITE.format(files="1 2")], timeout_s=90)
+
+    async def _add(self) -> None:
+        await self.site.apply(NODE.format(host=self._fourth.name))
+        await self._until("the fourth node serves", lambda: is_whole(self.site, 4))
+
+    async def _remove(self) -> None:
+        third = self.site.lab.hosts[2]
+        await self.site.qm("node", "remove", third.name, "--no-wait")
+        await self._until("the third node is gone", lambda: self._is_without(third))
+        await self._second.run(["sh", "-c", READ], timeout_s=90)
+
+    async def _replace(self) -> None:
+        """The disk of the node that has just got a brick dies, and a blank one is there."""
+        before = await left_over(self._fourth)
+        await replace_disk(self._fourth)
+
+        async def replaced() -> bool:
+            after = await left_over(self._fourth)
+            return after != before and len(after) == 1 and await is_whole(self.site, 3)
+
+        await self._until("the dead disk's brick is made anew", replaced)
+        await self._second.run(["sh", "-c", READ], timeout_s=90)
+
+    async def _delete(self) -> None:
+        await self.site.qm("volume", "unmount", "/mnt/data", host=self._second)
+        await self.site.qm("delete", "pvc", "data", "--no-wait")
+        await self._until("no volume and no brick is left", self._is_deleted)
+
+    @property
+    def _second(self) -> VirtualHost:
+        return self.site.lab.hosts[1]
+
+    @property
+    def _fourth(self) -> VirtualHost:
+        return self.site.lab.hosts[3]
+
+    async def _start(self, host: VirtualHost, role: str) -> None:
         environment = {**self.site.environment, "PYTHONPATH": str(ROOT), "QM_DYING": str(self._directory)}
-        argv = [sys.executable, "-m", "tests.cluster_glusterfs.dying", *self.site.command_of(host, "agent")]
-        log = host.directory / "logs" / "agent.log"
-        self._processes[host.name] = await host.spawn(argv, log=log, environment=environment)
+        argv = [sys.executable, "-m", "tests.cluster_glusterfs.dying", *self.site.command_of(host, role)]
+        log = host.directory / "logs" / f"{role}.log"
+        self._processes[host.name, role] = await host.spawn(argv, log=log, environment=environment)
 
     async def _until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
         async def revived() -> bool:
-            for host in self.site.lab.hosts:
-                if not self._processes[host.name].running:
-                    await self._start(host)
+            for host, role in processes_of(self.site):
+                if not self._processes[host.name, role].running:
+                    await self._start(host, role)
             return await holds()
 
         await self.site.until(what, revived, timeout_s=PHASE_S)
@@ -110,17 +148,17 @@ class Killing:
     async def _is_bound(self) -> bool:
         return bool((await self.site.show("pvc", "data")).get("status", {}).get("phase") == "Bound")
 
-    async def _is_replaced(self) -> bool:
-        """On other disks than before, everywhere whole; the directory that was given up is gone with its disk."""
-        found = await bricks_of(self.site.first)
-        bricks = [await left_over(host) for host in self.site.lab.hosts]
-        return await is_whole(self.site, 4) and len(set(found)) == 3 and sum(map(len, bricks)) == 3
+    async def _is_without(self, gone: VirtualHost) -> bool:
+        """It has no brick, is in no pool and has no assignment; the others have all that it had."""
+        nodes = [item["metadata"]["name"] for item in (await self.site.show("storagenodes"))["items"]]
+        staying = [host for host in self.site.lab.hosts if host is not gone]
+        if gone.name in nodes or not await is_whole(self.site, 3) or not await pool_has(self.site.first, 3):
+            return False
+        asked = [item["spec"] for item in (await self.site.show("assignments"))["items"]]
+        left = [one for one in asked if one["host"] == gone.name and one["agent"].startswith("gluster")]
+        moved = await bricks_of(self.site.first) == sorted(host.address for host in staying)
+        return moved and not left and [len(await left_over(host)) for host in (gone, *staying)] == [0, 1, 1, 1]
 
     async def _is_deleted(self) -> bool:
         left = [await left_over(host) for host in self.site.lab.hosts]
-        return await bricks_of(self.site.first) == [] and left == [[]] * 4 and await is_whole(self.site, 4)
-
-    async def _is_drained(self) -> bool:
-        items = (await self.site.show("storagenodes"))["items"]
-        states = {item["metadata"]["name"]: item.get("status", {}).get("state") for item in items}
-        return states.get(self.site.lab.hosts[3].name) == "Drained"
+        return await bricks_of(self.site.first) == [] and left == [[]] * 4 and await is_whole(self.site, 3)

@@ -2,52 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-
 import pytest
 
-from quartermaster.testing.lab import VirtualHost
-from tests.cluster.sites import Standalone
+from tests.cluster.sites import Site
 
-from .gluster import CLUSTER, READ, bricks_of, history, pool_has, until_whole, with_files
+from .gluster import CLUSTER, LONG_S, READ, bricks_of, history, pool_has, until_whole, with_files
+from .homes import throw_the_store_away
 
 pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(600)]
 
-# What is left of a host whose store is lost: what agents keep, and the records of daemons that run on.
-KEPT = ("agents", "daemons")
 LOOKS = ("pool list", "volume info", "volume status", "volume heal", "peer status")
 
 
-async def throw_the_store_away(hosts: list[VirtualHost]) -> None:
-    for host in hosts:
-        for name in ("agent", "etcd"):
-            await _kill(host, name)
-    for host in hosts:
-        for entry in host.state.iterdir():
-            if entry.name not in KEPT:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        for entry in (host.state / "agents").iterdir():
-            if not entry.name.startswith("gluster"):
-                shutil.rmtree(entry)
-
-
-async def _kill(host: VirtualHost, name: str) -> None:
-    for record in (host.state / "daemons" / "records").glob(f"{name}*.json"):
-        await host.run(["kill", "-KILL", str(json.loads(record.read_text())["pid"])], accept=(0, 1))
-        record.unlink()
-
-
-async def test_the_store_is_lost_and_written_down_again_from_what_runs(site: Standalone) -> None:
+async def test_the_store_is_lost_and_written_down_again_from_what_runs(site: Site) -> None:
     first, second, third, _ = site.lab.hosts
     hosts = [first, second, third]
     await with_files(site)
     capacity = await site.capacity()
     claims = (await site.show("pvc", "data"))["spec"]["resources"]
-    await throw_the_store_away(hosts)
+    await throw_the_store_away(site, hosts)
     await second.run(["sh", "-c", READ])
 
     await site.bring_up(3)
+
+    async def hosts_are_ready() -> bool:
+        states = [one.get("status", {}).get("state") for one in (await site.show("hosts"))["items"]]
+        return states == ["Ready"] * 3
+
+    await site.until("three hosts are Ready", hosts_are_ready, timeout_s=LONG_S)
     before = [await history(host) for host in hosts]
     shown = await site.qm("adopt", "glusterfs")
     assert [f"storagenode/{host.name} on host {host.name}: /dev/vdb" in shown for host in hosts] == [True] * 3

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.sites import Standalone
+from tests.cluster.sites import Site
 
-from .gluster import NODE, READ, WRITE, bricks_of, left_over, pool_has, until_whole, with_files
+from .gluster import (
+    LONG_S,
+    NODE,
+    READ,
+    WRITE,
+    bricks_of,
+    left_over,
+    pool_has,
+    replace_disk,
+    status_of,
+    until_whole,
+    with_files,
+)
 
-pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(600)]
 DISK = 900 << 20
+MOUNTED = "/var/lib/quartermaster/agents/glusterd/mounts/-/*"
 
 
-async def test_a_fourth_node_comes_and_the_one_that_kept_the_volume_goes(site: Standalone) -> None:
+async def test_a_fourth_node_comes_and_the_one_that_kept_the_volume_goes(site: Site) -> None:
     first, second, third, fourth = site.lab.hosts
     await with_files(site)
     before = await site.capacity()
@@ -36,18 +49,26 @@ async def test_a_fourth_node_comes_and_the_one_that_kept_the_volume_goes(site: S
     async def nothing_left() -> bool:
         return await bricks_of(second) == [] and [await left_over(one) for one in (second, third, fourth)] == [[]] * 3
 
-    await site.until("no volume and no brick is left", nothing_left, timeout_s=150)
+    await site.until("no volume and no brick is left", nothing_left, timeout_s=LONG_S)
 
 
-async def test_a_disk_dies_and_a_blank_one_takes_its_place(site: Standalone) -> None:
+async def test_a_disk_dies_and_a_blank_one_takes_its_place(site: Site) -> None:
     _, second, third, _ = site.lab.hosts
     await with_files(site)
-    await third.replace_disk(0)
+    await third.run(["sh", "-c", f"xfs_io -x -c shutdown {MOUNTED}"])
     await second.run(["sh", "-c", READ])
     await second.run(["sh", "-c", WRITE.format(files="4")], timeout_s=60)
+
+    async def missed() -> bool:
+        conditions = (await status_of(site))["status"].get("conditions", ())
+        return any(one["type"] == "Degraded" and one["status"] == "True" for one in conditions)
+
+    await site.until("the status says that something is missing", missed, timeout_s=LONG_S)
+    await replace_disk(third)
     await until_whole(site, 3)
     await second.run(["sh", "-c", READ])
-    sums = await third.run(
-        ["sh", "-c", "cd /var/lib/quartermaster/agents/glusterd/mounts/-/*/pvc-* && sha256sum -c sums"]
-    )
+    sums = await third.run(["sh", "-c", f"cd {MOUNTED}/pvc-* && sha256sum -c sums"])
     assert "FAILED" not in sums.text
+    assert await bricks_of(second) == sorted(one.address for one in site.lab.hosts[:3])
+    assert [len(await left_over(one)) for one in site.lab.hosts[:3]] == [1, 1, 1]
+    assert await pool_has(second, 3)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import pytest
 
 from quartermaster.testing.lab import VirtualHost
-from tests.cluster.sites import Standalone
+from tests.cluster.sites import Site
 
-from .gluster import READ, WRITE, bricks_of, left_over, pool_has, status_of, until_whole, with_files
+from .gluster import LONG_S, READ, WRITE, bricks_of, left_over, pool_has, status_of, until_whole, with_files
+from .homes import start_again, until_the_store_outlives_a_host
 
 pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(600)]
 
 
-async def until_missed(site: Standalone) -> None:
+async def until_missed(site: Site) -> None:
     async def missed() -> bool:
         found = await status_of(site)
         degraded = [one for one in found["status"].get("conditions", ()) if one["type"] == "Degraded"]
         return found["status"].get("readyCount") == 2 and any(one["status"] == "True" for one in degraded)
 
-    await site.until("the status says that one of three is missing", missed)
+    await site.until("the status says that one of three is missing", missed, timeout_s=LONG_S)
 
 
-async def all_is_as_it_was(site: Standalone, back: VirtualHost) -> None:
+async def all_is_as_it_was(site: Site, back: VirtualHost) -> None:
     """The host that was away has every file, also what was written without it."""
     hosts = site.lab.hosts[:3]
     await until_whole(site, 3)
@@ -33,10 +34,10 @@ async def all_is_as_it_was(site: Standalone, back: VirtualHost) -> None:
     assert [len(await left_over(host)) for host in hosts] == [1, 1, 1]
 
 
-async def test_a_host_that_was_cut_off_catches_up(site: Standalone) -> None:
+async def test_a_host_that_was_cut_off_catches_up(site: Site) -> None:
     _, second, third, _ = site.lab.hosts
     await with_files(site)
-    await site.until_members(*site.lab.hosts[:3])
+    await until_the_store_outlives_a_host(site)
     await third.cut()
     await second.run(["sh", "-c", WRITE.format(files="4")], timeout_s=90)  # stalls until the host counts as away
     await until_missed(site)
@@ -45,13 +46,12 @@ async def test_a_host_that_was_cut_off_catches_up(site: Standalone) -> None:
     await all_is_as_it_was(site, third)
 
 
-async def test_a_host_that_was_killed_and_started_again_catches_up(site: Standalone) -> None:
+async def test_a_host_that_was_killed_and_started_again_catches_up(site: Site) -> None:
     _, second, third, _ = site.lab.hosts
     await with_files(site)
-    await site.until_members(*site.lab.hosts[:3])
+    await until_the_store_outlives_a_host(site)
     await third.kill()
     await second.run(["sh", "-c", WRITE.format(files="4")], timeout_s=90)
     await until_missed(site)
-    await third.boot()
-    await site.qm("up", host=third)
+    await start_again(site, third)
     await all_is_as_it_was(site, third)

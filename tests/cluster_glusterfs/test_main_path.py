@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from tests.cluster.sites import Standalone
+from tests.cluster.sites import Site
 
-from .gluster import CLAIM, CLUSTER, NODE, READ, SIZE, WRITE, bricks_of, history, pool_has, until_whole
+from .gluster import CLAIM, CLUSTER, LONG_S, NODE, READ, SIZE, WRITE, bricks_of, history, pool_has, until_whole
+from .homes import until_the_store_outlives_a_host
 
-pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # Commands of gluster that leave everything as it is.
 LOOKS = ("pool list", "volume info", "volume status", "volume heal")
@@ -18,7 +19,7 @@ LOOKS = ("pool list", "volume info", "volume status", "volume heal")
 
 # In `make test` the demo is this test: it does and checks the same, on hosts of the same kind.
 @pytest.mark.deep
-async def test_files_outlive_a_host_and_the_host_that_takes_its_place_gets_them(site: Standalone) -> None:
+async def test_files_outlive_a_host_and_the_host_that_takes_its_place_gets_them(site: Site) -> None:
     first, second, third, fourth = site.lab.hosts
     await site.apply(CLUSTER)
     for host in (first, second, third):
@@ -31,7 +32,7 @@ async def test_files_outlive_a_host_and_the_host_that_takes_its_place_gets_them(
     assert abs(size - SIZE) <= SIZE // 20
     await first.run(["sh", "-c", WRITE.format(files="1 2 3")])
 
-    await site.until_members(first, second, third)
+    await until_the_store_outlives_a_host(site)
     await third.kill()
     await first.run(["sh", "-c", READ])
     await first.run(["sh", "-c", WRITE.format(files="4")], timeout_s=60)
@@ -42,16 +43,21 @@ async def test_files_outlive_a_host_and_the_host_that_takes_its_place_gets_them(
     async def replaced() -> bool:
         return await bricks_of(first) == sorted(one.address for one in (first, second, fourth))
 
-    await site.until("the fourth host has the third one's brick", replaced)
+    await site.until("the fourth host has the third one's brick", replaced, timeout_s=LONG_S)
+
+    async def silent() -> bool:
+        return await site.state_of_host(third) != "Ready"
+
+    await site.until("the third host counts as silent", silent, timeout_s=LONG_S)
     await site.qm("node", "remove", third.name, "--lost", "--yes")
     await until_whole(site, 3)
     await first.run(["sh", "-c", READ])
     await site.qm("volume", "mount", "data", "/mnt/data", host=fourth)
     await fourth.run(["sh", "-c", READ])
-    await site.until("the pool has let the third host go", lambda: pool_has(first, 3))
+    await site.until("the pool has let the third host go", lambda: pool_has(first, 3), timeout_s=LONG_S)
 
 
-async def test_a_second_configuration_run_changes_nothing(site: Standalone) -> None:
+async def test_a_second_configuration_run_changes_nothing(site: Site) -> None:
     """Counted by what glusterd itself writes down of every command that it was given."""
     await site.apply(CLUSTER)
     for host in site.lab.hosts[:3]:

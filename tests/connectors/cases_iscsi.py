@@ -64,6 +64,18 @@ def deleting(disk: str = "sdb") -> list[str]:
     return ["tee", f"{{world}}/sys/class/block/{disk}/device/delete"]
 
 
+def discovering(*more: str, mode: str = "discovery") -> list[str]:
+    asked = ["iscsiadm", "-m", mode, "-t", "sendtargets", "-p", PORTAL, "-I", "default", "-o", "nonpersistent"]
+    return [*asked, *more]
+
+
+def prepare_discovery(world: World) -> None:
+    """Both portals are the target's, and tell of each other to whoever has the password."""
+    world.path("etc/iscsi/send_targets").mkdir()
+    world.set_fact("portals", {IQN: [PORTAL, SECOND_PORTAL]})
+    world.set_fact("discovery_chap", ["asker", CANARY])
+
+
 MAKING_MAP = [
     ["multipath", "-a", "{world}/dev/sdb"],
     ["multipathd", "add", "path", "sdb"],
@@ -129,6 +141,29 @@ CASES = [
         path=LINK,
         tools=tools_iscsi.TOOLS,
         prepare=prepare,
+        options={"multipath": True},
+        looks=["sg_vpd"],
+        parallel=True,
+    ),
+    Case(
+        "iscsi multipath by discovery",
+        lambda _world: info(discoveryAuthUsername="asker", discoveryAuthPassword=CANARY),
+        connect=[
+            discovering("--discover", mode="discoverydb"),
+            *(logging_in(), logging_in(SECOND_PORTAL)),
+            *(scanning(3), scanning(4)),
+            *(asking("sdb"), asking("sdc")),
+            *MAKING_MAP,
+        ],
+        disconnect=[
+            *(asking("sdb"), asking("sdb"), asking("sdc")),
+            *REMOVING_MAP,
+            *(deleting("sdb"), deleting("sdc")),
+            *(logging_out(1), logging_out(2)),
+        ],
+        path=LINK,
+        tools=tools_iscsi.TOOLS,
+        prepare=lambda world: (prepare(world), prepare_discovery(world)),
         options={"multipath": True},
         looks=["sg_vpd"],
         parallel=True,

@@ -6,6 +6,7 @@ import base64
 import json
 import ssl
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -18,6 +19,7 @@ from tests.connectors.harness.world import World
 
 TOKEN = f"token-of-{CANARY}"
 CLUSTER = "2db9f0ab1d2c3e4f"
+SILENT_S = 120
 NAMES = {"volume%2Fone": "3bd1f78800000019"}
 
 
@@ -35,6 +37,8 @@ def gateway(world: World) -> Iterator[int]:
 
 
 def answer(world: World, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    if path.rpartition("/")[2] in world.fact("silent", []):
+        time.sleep(SILENT_S)
     given = base64.b64decode(headers.get("Authorization", "").removeprefix("Basic ")).decode()
     if path == "/api/login":
         return (200, json.dumps(TOKEN).encode()) if given == f"admin:{CANARY}" else (401, b"{}")

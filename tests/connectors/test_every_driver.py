@@ -19,8 +19,12 @@ from tests.connectors.harness.world import FAIL_AFTER, FAIL_BEFORE, KILL, KILL_A
 
 MOST_STEPS = 60
 
-# How long after the death of the connector the program that it had started goes on.
-late = pytest.mark.parametrize("late_s", [0.4, pytest.param(2.0, marks=pytest.mark.deep)])
+# Before the effect of a step, which comes so long after the death of the connector, or when it was there.
+deaths = pytest.mark.parametrize(
+    ("how", "late_s"),
+    [(KILL, 0.4), (KILL_AFTER, 0.0), pytest.param(KILL, 2.0, marks=pytest.mark.deep)],
+    ids=["before", "after", "long before"],
+)
 every_driver = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 # At every step a new process: minutes for all drivers, which is `make test-deep`. These have one of each kind of step.
 FEW = ("smbfs", "nbd userspace")
@@ -127,8 +131,7 @@ def test_a_disconnect_that_fails_anywhere_is_finished_by_the_next(case: Case, ho
 
 @a_few_drivers
 @at_length
-@late
-@pytest.mark.parametrize("how", [KILL, KILL_AFTER])
+@deaths
 def test_what_a_killed_connect_leaves_is_taken_away(case: Case, how: str, late_s: float, tmp_path: Path) -> None:
     def try_one(world: World, number: int) -> bool:
         info = case.info(world)
@@ -149,8 +152,7 @@ def test_what_a_killed_connect_leaves_is_taken_away(case: Case, how: str, late_s
 
 @a_few_drivers
 @at_length
-@late
-@pytest.mark.parametrize("how", [KILL, KILL_AFTER])
+@deaths
 def test_a_killed_disconnect_is_finished(case: Case, how: str, late_s: float, tmp_path: Path) -> None:
     def try_one(world: World, number: int) -> bool:
         info = case.info(world)

@@ -17,7 +17,16 @@ from quartermaster.connectors.drivers.iscsi_records import Target, record_text
 from quartermaster.connectors.drivers.iscsi_sessions import parse_portal
 from quartermaster.connectors.model import DriverType
 from tests.connectors import tools_iscsi
-from tests.connectors.cases_iscsi import IQN, PORTAL, SECOND_IQN, SEVERAL, info, prepare
+from tests.connectors.cases_iscsi import (
+    IQN,
+    PORTAL,
+    SECOND_IQN,
+    SECOND_PORTAL,
+    SEVERAL,
+    info,
+    prepare,
+    prepare_discovery,
+)
 from tests.connectors.harness.case import CANARY
 from tests.connectors.harness.running import connector_in
 from tests.connectors.harness.tools import COMMON
@@ -76,6 +85,16 @@ async def test_the_session_stays_until_its_last_volume_goes(world: World) -> Non
     assert world.snapshot() == before
 
 
+async def test_an_attach_waits_for_the_disk_three_times(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the record before the first command and for its name, and for the last word. Each is a wait for everybody."""
+    synced: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    await connector_in(world).connect(info())
+    kept = str(world.path("state/attachments"))
+    assert [path.startswith(kept) for path in synced] == [True] * 3
+    assert synced[1] == kept
+
+
 async def test_a_session_of_somebody_else_is_used_and_left_alone(world: World) -> None:
     tools_iscsi.make_session(world, 1, IQN, "192.0.2.1", "3260")
     before = world.snapshot()
@@ -118,6 +137,41 @@ async def test_multipath_goes_on_with_the_paths_that_there_are(world: World) -> 
     assert attachment.device.endswith("/dm-0")
     await connector_in(world, multipath=True).disconnect(info(**SEVERAL))
     assert world.snapshot() == before
+
+
+async def test_a_portal_that_does_not_tell_of_others_leaves_the_volume_with_one_path(world: World) -> None:
+    prepare_discovery(world)
+    before = world.snapshot()
+    attachment = await connector_in(world, multipath=True).connect(info(discoveryAuthUsername="somebody"))
+    assert attachment.device.endswith("/dm-0")
+    assert len(list(world.path(tools_iscsi.SESSIONS).iterdir())) == 1
+    await connector_in(world, multipath=True).disconnect(info())
+    assert world.snapshot() == before
+
+
+async def test_what_was_discovered_is_found_without_a_record_too(world: World) -> None:
+    world.set_fact("portals", {IQN: [PORTAL, SECOND_PORTAL]})
+    before = world.snapshot()
+    await connector_in(world, multipath=True).connect(info())
+    assert len(list(world.path(tools_iscsi.SESSIONS).iterdir())) == 2
+    world.path("state/attachments/volume-1.json").unlink()
+    await connector_in(world, multipath=True).disconnect(info())
+    assert list(world.path(tools_iscsi.SESSIONS).iterdir()) == []
+    # Who had put it there was in the record.
+    kept = world.path("etc/multipath/wwids")
+    kept.write_text(kept.read_text().replace(f"/3{WWID}/\n", ""))
+    assert world.snapshot() == before
+
+
+async def test_a_discovery_record_of_the_administrator_comes_back(world: World) -> None:
+    world.set_fact("discovery_chap", ["asker", CANARY])
+    file = world.path("etc/iscsi/send_targets/192.0.2.1,3260/st_config")
+    file.parent.mkdir(parents=True)
+    file.write_text("# of the administrator\n")
+    given = info(discoveryAuthUsername="asker", discoveryAuthPassword=CANARY)
+    await connector_in(world, multipath=True).connect(given)
+    assert file.read_text() == "# of the administrator\n"
+    assert [argv[2] for argv in world.commands() if argv[0] == "iscsiadm"] == ["discoverydb", "node"]
 
 
 async def test_a_path_that_udev_has_not_looked_at_yet_is_handed_to_multipathd_again(world: World) -> None:

@@ -32,14 +32,6 @@ CLIENTS = {"ISCSI": "userspace", "NBD": "userspace"}
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Path:
-    file = tmp_path / "disk.img"
-    file.touch()
-    os.truncate(file, SIZE)
-    return file
-
-
-@pytest.fixture
 def connector(tmp_path: Path) -> Iterator[BlockingConnector]:
     with open_connector(directory=tmp_path / "state", clients=CLIENTS, timeout_s=20) as found:
         yield found

@@ -22,14 +22,6 @@ SIZE = 320 << 20  # the least that XFS takes
 
 
 @pytest.fixture
-def image(tmp_path: Path) -> Path:
-    file = tmp_path / "disk.img"
-    file.touch()
-    os.truncate(file, SIZE)
-    return file
-
-
-@pytest.fixture
 def info(image: Path) -> dict[str, object]:
     return {"driverVolumeType": "LOCAL", "data": {"devicePath": str(image), "volumeId": VOLUME}}
 

@@ -87,6 +87,27 @@ def test_a_server_that_does_not_answer_is_named(name: str, tmp_path: Path) -> No
         connect(world, case(name).info(world))
 
 
+@pytest.mark.parametrize("silent", [["login"], ["addMappedSdc", "removeMappedSdc"]], ids=["at once", "later"])
+def test_a_gateway_that_goes_silent_holds_nobody_and_is_asked_again_later(silent: list[str], tmp_path: Path) -> None:
+    world = case("scaleio by name").world(tmp_path)
+    with stubs_vendors.gateway(world):
+        info = case("scaleio by name").info(world)
+        world.set_fact("silent", [])
+        before = world.snapshot()
+        world.set_fact("silent", silent)
+
+        async def within() -> None:
+            # The machine may be busy; the gateway would hold it for two minutes.
+            async with asyncio.timeout(stubs_vendors.SILENT_S / 4):
+                await connector_in(world).connect(info, timeout_s=3)
+
+        with pytest.raises(UnreachableError, match="did not answer in time"):
+            asyncio.run(within())
+        world.set_fact("silent", [])
+        assert [one for one in asyncio.run(connector_in(world).recover()) if one.problem] == []
+        assert world.snapshot() == before
+
+
 def test_a_disco_packet_is_what_its_service_expects() -> None:
     assert packet(1, 1234).hex() == "001800010000000000004d2".replace("4d2", "04d2") + b"DEFAULT-INSTID".hex()
 

@@ -1,6 +1,7 @@
 """open-iscsi on a fake host: it believes the record file and nothing else.
 
-The facts: `portals` = {iqn: [portal, …]}, `chap` = {iqn: [user name, password]}, `dead` = [portal, …].
+The facts: `portals` = {iqn: [portal, …]}, `chap` = {iqn: [user name, password]}, `dead` = [portal, …], and
+`discovery_chap` = [user name, password].
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def iscsiadm(world: World, arguments: list[str], _stdin: str) -> Answer:
         return _log_out(world, option(arguments, "-r"))
     portal, iqn = option(arguments, "-p"), option(arguments, "-T")
     address, _, port = portal.rpartition(":")
-    record = read_record(world, iqn, address.strip("[]"), port)
+    if option(arguments, "-m") in ("discovery", "discoverydb"):
+        return _discover(world, arguments, portal)
+    record = read_record(world, f"nodes/{iqn}/{address.strip('[]')},{port}")
     if record.get("iface.iscsi_ifacename") != option(arguments, "-I"):
         return 21, "", "iscsiadm: No records found"
     wanted = {"node.startup": "manual", "node.session.scan": "manual", "node.tpgt": "-1"}
@@ -46,8 +49,27 @@ def iscsiadm(world: World, arguments: list[str], _stdin: str) -> Answer:
     return _log_in(world, iqn, address.strip("[]"), port, option(arguments, "-I"))
 
 
-def read_record(world: World, iqn: str, address: str, port: str) -> dict[str, str]:
-    file = world.path(f"etc/iscsi/nodes/{iqn}/{address},{port}")
+def _discover(world: World, arguments: list[str], portal: str) -> Answer:
+    if (option(arguments, "-t"), option(arguments, "-o")) != ("sendtargets", "nonpersistent"):
+        return 7, "", "iscsiadm: this would write down what is found"
+    if portal in world.fact("dead", []):
+        return 4, "", f"iscsiadm: connection login retries (reopen_max) 5 exceeded to {portal}"
+    record = {}
+    if option(arguments, "-m") == "discoverydb":
+        record = read_record(world, f"send_targets/{portal.replace(':', ',')}/st_config")
+        if not record or "--discover" not in arguments:
+            return 21, "", f"iscsiadm: Discovery record [{portal}] not found."
+    chap = world.fact("discovery_chap")
+    given = [record.get(f"discovery.sendtargets.auth.{key}") for key in ("authmethod", "username", "password")]
+    if chap is not None and given != ["CHAP", *chap]:
+        return 24, "", "iscsiadm: Login failed to authenticate with target"
+    known = world.fact("portals", {})
+    lines = [f"{each},1 {iqn}\n" for iqn, portals in known.items() for each in portals if portal in portals]
+    return 0, "".join(lines), ""
+
+
+def read_record(world: World, name: str) -> dict[str, str]:
+    file = world.path(f"etc/iscsi/{name}")
     lines = file.read_text().splitlines() if file.exists() else []
     parts = [line.partition(" = ") for line in lines if not line.startswith("#")]
     return {key: value for key, _, value in parts}

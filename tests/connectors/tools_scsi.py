@@ -1,4 +1,4 @@
-"""SCSI disks, multipath devices and Fibre Channel of a fake host.
+"""SCSI disks and Fibre Channel of a fake host.
 
 What the storage systems have is in the facts: `luns` = {target: {LUN: {"wwid": …, "size": …}}}, where a target is an
 iSCSI name or a port's name. A disk in sysfs keeps what it was when it was found; `sg_vpd` asks the storage system.
@@ -10,11 +10,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tests.connectors import tools_multipath
 from tests.connectors.harness.tool import Answer
 from tests.connectors.harness.world import World
+from tests.connectors.tools_multipath import BLOCK, WWIDS
 
 _MODULE = __name__
-TOOLS = {name: f"{_MODULE}:{name}" for name in ("sg_vpd", "blockdev", "multipath", "multipathd", "dmsetup")}
+TOOLS = {"sg_vpd": f"{_MODULE}:sg_vpd", "blockdev": f"{_MODULE}:blockdev", **tools_multipath.TOOLS}
 HOOKS = {
     "/scan": f"{_MODULE}:scan",
     "device/delete": f"{_MODULE}:delete",
@@ -23,7 +25,7 @@ HOOKS = {
     "/unit_add": f"{_MODULE}:unit_add",
     "/unit_remove": f"{_MODULE}:unit_remove",
 }
-BLOCK, SCSI, WWIDS = "sys/class/block", "sys/class/scsi_device", "etc/multipath/wwids"
+SCSI = "sys/class/scsi_device"
 WWID = "60014051234567001122334455667701"
 OTHER_WWID = "60014051234567001122334455667702"
 
@@ -129,57 +131,6 @@ def blockdev(world: World, arguments: list[str], _stdin: str) -> Answer:
     return 0, "", ""
 
 
-# Multipath
-
-
-def multipath(world: World, arguments: list[str], _stdin: str) -> Answer:
-    if arguments[0] == "-f":
-        return _drop_map(world, arguments[1])
-    wwid = _page(world, Path(arguments[1]).name)
-    with world.alone():
-        file = world.path(WWIDS)
-        lines = [line for line in file.read_text().splitlines() if line != f"/3{wwid}/"]
-        lines += [f"/3{wwid}/"] if arguments[0] == "-a" else []
-        file.write_text("".join(f"{line}\n" for line in lines))
-    return 0, f"wwid '3{wwid}' done\n", ""
-
-
-def multipathd(world: World, arguments: list[str], _stdin: str) -> Answer:
-    if arguments[:2] == ["resize", "map"]:
-        directory = _map(world, arguments[2])
-        if directory is None:
-            return 1, "fail\n", ""
-        path = next(world.path(BLOCK).glob(f"sd*/holders/{directory.name}"))
-        (directory / "size").write_text((path.parents[1] / "size").read_text())
-        return 0, "ok\n", ""
-    disk = arguments[-1]
-    with world.facts() as known:
-        if disk in known.get("unknown_to_udev", []):
-            known["unknown_to_udev"].remove(disk)
-            return 1, "fail\n", ""
-    wwid = _page(world, disk)
-    if f"/3{wwid}/" not in world.path(WWIDS).read_text():
-        return 0, "ok\n", ""
-    with world.alone():
-        found = _map(world, f"3{wwid}")
-        name = found.name if found is not None else "dm-0"
-        if found is None:
-            size = (world.path(BLOCK) / disk / "size").read_text()
-            world.add_device(name, size=size, dm__uuid=f"mpath-3{wwid}", dm__name=f"3{wwid}")
-        (world.path(BLOCK) / disk / "holders" / name).mkdir(parents=True, exist_ok=True)
-    return 0, "ok\n", ""
-
-
-def dmsetup(world: World, arguments: list[str], _stdin: str) -> Answer:
-    name = arguments[-1] if arguments[0] == "remove" else arguments[1]
-    if arguments[0] == "remove":
-        return _drop_map(world, name)
-    return (0, "", "") if _map(world, name) is not None else (1, "", f"Device {name} does not exist.")
-
-
-# Units of S390
-
-
 def port_rescan(world: World, path: Path, _text: str) -> None:
     for wwn in world.fact("luns", {}):
         directory = path.parent / f"0x{wwn}"
@@ -209,10 +160,6 @@ def _live(world: World, disk: str) -> dict[str, str]:
     return known
 
 
-def _page(world: World, disk: str) -> str:
-    return (world.path(BLOCK) / disk / "device/vpd_pg83").read_bytes()[8:].hex()
-
-
 def _places(world: World, host: str) -> list[str]:
     return [key.partition(":")[2] for key in world.fact("hidden", {}) if key.startswith(f"{host}:")]
 
@@ -230,19 +177,3 @@ def _drop_disk(world: World, address: str) -> None:
                     link.unlink()
             world.drop_device(disk.name)
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def _map(world: World, name: str) -> Path | None:
-    found = world.path(BLOCK).glob("dm-*")
-    return next((path for path in found if (path / "dm/name").read_text() == name), None)
-
-
-def _drop_map(world: World, name: str) -> Answer:
-    with world.alone():
-        directory = _map(world, name)
-        if directory is None:
-            return 1, "", f"{name}: not found"
-        for holder in world.path(BLOCK).glob(f"sd*/holders/{directory.name}"):
-            holder.rmdir()
-        world.drop_device(directory.name)
-    return 0, "", ""

@@ -42,6 +42,17 @@ async def test_a_change_in_a_named_directory_is_noticed(tmp_path: Path) -> None:
         assert await changes.wait(0.01) is None
 
 
+async def test_all_who_watch_one_directory_are_told_until_they_leave(tmp_path: Path) -> None:
+    events = HostEvents(subsystems=())
+    async with events.watch(directories=[tmp_path]) as first:
+        async with events.watch(directories=[tmp_path]) as second:
+            (tmp_path / "vdb").mkdir()
+            assert await first.wait(2) == await second.wait(2) == Change(("vdb",))
+        (tmp_path / "vdc").mkdir()
+        assert await first.wait(2) == Change(("vdc",))
+        assert await second.wait(0.01) is None
+
+
 async def test_a_write_to_what_is_no_disk_is_none() -> None:
     async with HostEvents(subsystems=()).watch(directories=[Path("/dev")]) as changes:
         Path("/dev/null").write_bytes(b"nothing")

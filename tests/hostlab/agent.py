@@ -59,7 +59,8 @@ def prepare() -> None:
     """What a host has before anybody attaches a volume."""
     os.environ |= ENVIRONMENT
     sys.path[0] = str(ROOT)
-    enter_root(os.environ["LAB_LAYER"], os.environ["LAB_EXCHANGE"], str(ROOT))
+    kind = os.environ.get("LAB_SHARES", "hostfs")
+    enter_root(os.environ["LAB_LAYER"], os.environ["LAB_EXCHANGE"], str(ROOT), kind=kind)
     os.chdir(ROOT)
     socket.sethostname("hostlab")
     for directory in ("/run/lock/iscsi", "/run/udev", "/etc/target", "/etc/iscsi", "/var/hostlab"):

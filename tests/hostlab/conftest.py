@@ -1,4 +1,5 @@
-"""Tests of this directory run inside a User-Mode Linux: same files, same interpreter, another kernel.
+"""Tests of this directory run inside a User-Mode Linux, those of `qemu` in an emulated machine: same files, same
+interpreter, another kernel.
 
 Each is collected here and handed to the guest of its module, which runs it with its fixtures and sends the reports
 back. So a test reads like any other, and `pytest tests/hostlab/test_iscsi.py -k chap` does what it says. One boot per
@@ -14,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.hostlab.guest import Guest, GuestError
+from tests.hostlab.guest import Guest, GuestError, user_mode_linux
+from tests.hostlab.qemu.machine import emulated
 
 INSIDE = os.environ.get("QUARTERMASTER_HOSTLAB") == "guest"
 HERE = Path(__file__).parent
+MACHINES = {HERE: user_mode_linux, HERE / "qemu": emulated}
 TIMEOUT_S = 240  # starting a program is slow in a guest, most of all on a busy machine
 EARLIER_S = 20.0  # the guest gives up before this side does, and tells where it was
 BOOT = "hostlab boot"
@@ -38,7 +41,7 @@ class Lab:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Boot before the clock of the test's own timeout runs."""
-        if item.path.parent == HERE:
+        if item.path.parent in MACHINES:
             self._boot(item.path)
         return (yield)
 
@@ -73,7 +76,7 @@ class Lab:
         self.end()
         self._module, self._failure = module, ""
         try:
-            self._guest = Guest(cpu=self._cpu)
+            self._guest = Guest(MACHINES[module.parent](self._cpu))
         except Exception as error:
             self._failure = f"cannot boot the guest: {error}"
         else:
@@ -93,7 +96,7 @@ class Handing:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        if item.path.parent != HERE:
+        if item.path.parent not in MACHINES:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._lab.run(item):
@@ -117,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent == HERE:
+        if item.path.parent in MACHINES:
             item.add_marker("hostlab")
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUT_S))

@@ -53,10 +53,10 @@ def dying_at(step: int, after_s: float) -> Iterator[None]:
         return await run(self, command)
 
     def change_or_die(change: Callable[..., None]) -> Callable[..., None]:
-        def changed(*arguments: Any) -> None:
+        def changed(*arguments: Any, **options: Any) -> None:
             if is_it():
                 die()
-            change(*arguments)
+            change(*arguments, **options)
 
         return changed
 

@@ -1,4 +1,4 @@
-"""A User-Mode Linux as a process of this machine: boots, runs tests, ends.
+"""A kernel of its own as a process of this machine: boots, runs tests, ends.
 
 It is a process tree of its own that the kernel takes with whoever started it. Everything has a deadline; a guest that
 misses one is killed by its pid, and the next test gets a new one.
@@ -13,14 +13,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools.hostlab import build
 
 HERE = Path(__file__).resolve().parent
+AGENT = HERE / "agent.py"
 MEMORY = "1536M"
-BOOT_TIMEOUT_S = 60.0
+# In a process namespace of its own, whose first process dies with us: nothing of the guest outlives a killed test.
+KEEP = ("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child")
+BOOT_TIMEOUT_S = 180.0  # three seconds, but for a machine that has other work
 ANSWER_MARGIN_S = 8.0  # for a test that is killed inside, and its answer
 END_TIMEOUT_S = 10.0
 POLL_S = 0.02
@@ -30,16 +34,23 @@ class GuestError(Exception):
     """The guest does not do what it should; the text has the last of its console."""
 
 
+class Machine:
+    """What boots: the argument list for a directory that both sides see. Fetched before its time runs."""
+
+    def __init__(self, command: Callable[[Path], Sequence[str]], *, boot_timeout_s: float = BOOT_TIMEOUT_S) -> None:
+        self.command = command
+        self.boot_timeout_s = boot_timeout_s
+
+
 class Guest:
-    def __init__(self, *, cpu: int) -> None:
-        layer = build()
+    def __init__(self, machine: Machine) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="hostlab-"))
         self._console = self.directory / "console"
         self._number = 0
         started = time.monotonic()
         with self._console.open("wb") as console:
             self._process = subprocess.Popen(
-                command(layer, self.directory, cpu=cpu),
+                machine.command(self.directory),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=subprocess.STDOUT,
@@ -47,7 +58,7 @@ class Guest:
                 start_new_session=True,  # a kernel that panics ends its whole process group
             )
         try:
-            self.ready: dict[str, Any] = self._wait_for("ready.json", BOOT_TIMEOUT_S, "boot")
+            self.ready: dict[str, Any] = self._wait_for("ready.json", machine.boot_timeout_s, "boot")
         except BaseException:
             self.end()
             raise
@@ -87,9 +98,12 @@ class Guest:
         return "\n" + "\n".join(texts)
 
 
+def user_mode_linux(cpu: int) -> Machine:
+    layer = build()
+    return Machine(lambda directory: command(layer, directory, cpu=cpu))
+
+
 def command(layer: Path, directory: Path, *, cpu: int) -> list[str]:
-    # In a process namespace of its own, whose first process dies with us: nothing of the guest outlives a killed test.
-    keep = ["setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--fork", "--kill-child"]
     # As a child of that first process, which no signal ends: the kernel aborts when it panics.
     child = ["sh", "-c", '"$@"; exit $?', "sh"]
     # On one processor: the kernel and the processes in it hand every system call to each other.
@@ -110,4 +124,4 @@ def command(layer: Path, directory: Path, *, cpu: int) -> list[str]:
         f"init={os.path.abspath(sys.executable)}",
         *(f"{name}={value}" for name, value in words.items()),
     ]
-    return [*keep, *child, *pin, *kernel, "--", "-X", "faulthandler", str(HERE / "agent.py")]
+    return [*KEEP, *child, *pin, *kernel, "--", "-X", "faulthandler", str(AGENT)]

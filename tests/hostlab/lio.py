@@ -14,6 +14,7 @@ CONFIG = Path("/sys/kernel/config/target")
 CORE = CONFIG / "core/fileio_0"
 SESSIONS = Path("/sys/class/iscsi_session")
 RECORDS = Path("/etc/iscsi/nodes")
+DISCOVERED = Path("/etc/iscsi/send_targets")
 PORTAL = "127.0.0.1:3260"
 SIZE = 32 << 20
 USER, PASSWORD = "host-1", "a-secret-for-chap"
@@ -59,7 +60,9 @@ class Disk:
 class Target:
     """One iSCSI target for every initiator that knows the password, where it has one."""
 
-    def __init__(self, name: str, *, portals: Sequence[str] = (PORTAL,), chap: bool = False) -> None:
+    def __init__(
+        self, name: str, *, portals: Sequence[str] = (PORTAL,), chap: bool = False, iser: bool = False
+    ) -> None:
         self.iqn = f"iqn.2026-01.example:{name}"
         self.portals = portals
         self.chap = chap
@@ -74,6 +77,8 @@ class Target:
             write(self.directory / "auth/password", PASSWORD)
         for portal in portals:
             (self.directory / "np" / portal).mkdir()
+            if iser:
+                write(self.directory / "np" / portal / "iser", "1")
         write(self.directory / "enable", "1")
 
     def serve(self, lun: int, disk: Disk) -> None:
@@ -105,6 +110,14 @@ class Target:
         self.directory.parent.rmdir()
 
 
+def guard_discovery(user: str, password: str) -> None:
+    """Whoever asks for targets has to know the password; an empty one lets everybody ask."""
+    directory = CONFIG / "iscsi/discovery_auth"
+    write(directory / "userid", user or "NULL")
+    write(directory / "password", password or "NULL")
+    write(directory / "enforce_discovery_auth", "1" if password else "0")
+
+
 def write(path: Path, text: str) -> None:
     """In one call, as configfs wants it."""
     descriptor = os.open(path, os.O_WRONLY)
@@ -127,3 +140,8 @@ def sessions() -> dict[str, list[int]]:
 def node_records() -> list[str]:
     """What open-iscsi remembers of targets."""
     return sorted(str(path.relative_to(RECORDS)) for path in RECORDS.rglob("*") if path.is_file())
+
+
+def discovery_records() -> list[str]:
+    """What open-iscsi remembers of portals that were asked for targets."""
+    return sorted(str(path.relative_to(DISCOVERED)) for path in DISCOVERED.rglob("*") if path.is_file())

@@ -33,12 +33,21 @@ def require(result: int, verb: str) -> None:
         raise OSError(number, f"cannot {verb}: {os.strerror(number)}")
 
 
-def enter_root(layer: str, exchange: str, checkout: str) -> None:
+def share(name: str, target: str, path: str, *, kind: str, flags: int = 0) -> None:
+    """A directory of the machine below: by its path, or by the name that an emulated machine has for it."""
+    if kind == "hostfs":
+        mount(name, target, kind, data=path, flags=flags)
+    else:
+        cache = "loose" if flags & READ_ONLY else "none"
+        mount(name, target, "9p", data=f"trans=virtio,version=9p2000.L,msize=262144,cache={cache}", flags=flags)
+
+
+def enter_root(layer: str, exchange: str, checkout: str, *, kind: str = "hostfs") -> None:
     """Afterwards / is the new root; the directory that both sides share is /run/exchange."""
     mount("memory", str(BASE), "tmpfs")
     for name in ("layer", "upper", "work", "root"):
         (BASE / name).mkdir()
-    mount("layer", str(BASE / "layer"), "hostfs", data=layer, flags=READ_ONLY)
+    share("layer", str(BASE / "layer"), layer, kind=kind, flags=READ_ONLY)
     modules = BASE / "layer/usr/lib/modules" / os.uname().release / "kernel"
     load_module(modules / "fs/overlayfs/overlay.ko")
     load_module(modules / "fs/configfs/configfs.ko")
@@ -57,9 +66,9 @@ def enter_root(layer: str, exchange: str, checkout: str) -> None:
     # Somebody may have cloned the project into a directory for temporary files.
     if not (here := Path(checkout.lstrip("/"))).exists():
         here.mkdir(parents=True)
-        mount("checkout", str(here), "hostfs", data=checkout, flags=READ_ONLY)
+        share("checkout", str(here), checkout, kind=kind, flags=READ_ONLY)
     Path("run/exchange").mkdir()
-    mount("exchange", "run/exchange", "hostfs", data=exchange)
+    share("exchange", "run/exchange", exchange, kind=kind)
     mount(".", "/", flags=MOVE)
     os.chroot(".")
     os.chdir("/")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from quartermaster.connectors import Connector, NotAppearingError, open_connector
+from tests.hostlab.keeping import read_again, write_and_leave
 from tests.hostlab.programs import STATE, load, run, start, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep]
@@ -46,19 +47,10 @@ async def test_what_was_written_is_there_after_another_attach(connector: Connect
     file.touch()
     os.truncate(file, SIZE)
     pid = start("vblade", str(SHELF), "1", "disks0", file)
-    attachment = await connector.connect(volume(1))
+    attachment = await write_and_leave(connector, volume(1))
     assert attachment.device == f"/dev/etherd/e{SHELF}.1"
-    run("mkfs.ext4", "-q", attachment.path)
-    run("mount", attachment.path, "/media")
-    Path("/media/letter").write_text("kept")
-    run("umount", "/media")
-    await connector.disconnect(volume(1))
     assert not (ETHERD / f"e{SHELF}.1").exists()
-    again = await connector.connect(volume(1))
-    run("mount", again.path, "/media")
-    assert Path("/media/letter").read_text() == "kept"
-    run("umount", "/media")
-    await connector.disconnect(volume(1))
+    await read_again(connector, volume(1))
     os.kill(pid, signal.SIGKILL)
 
 

@@ -17,6 +17,7 @@ from quartermaster.connectors import (
     VolumeBusyError,
     open_connector,
 )
+from tests.hostlab.keeping import read_again, write_and_leave
 from tests.hostlab.lio import RECORDS, SIZE, Disk, Target, node_records, sessions, start_iscsi
 from tests.hostlab.programs import run, wait_for
 
@@ -58,19 +59,10 @@ async def test_what_was_written_is_there_after_another_attach(connector: Connect
     attachment = await connector.connect(info)
     assert sessions() == {target.iqn: [0]}
     assert os.path.realpath(attachment.path) == attachment.device
-    run("mkfs.ext4", "-q", attachment.path)
-    run("mount", attachment.path, "/media")
-    Path("/media/letter").write_text("kept")
-    run("umount", "/media")
-    assert await connector.connect(info) == attachment
     assert await connector.device_path("volume-1") == attachment.path
-    await connector.disconnect(info)
+    assert await write_and_leave(connector, info) == attachment
     assert sessions() == {}
-    again = await connector.connect(info)
-    run("mount", again.path, "/media")
-    assert Path("/media/letter").read_text() == "kept"
-    run("umount", "/media")
-    await connector.disconnect(info)
+    await read_again(connector, info)
 
 
 async def test_the_session_stays_until_its_last_volume_goes(connector: Connector, target: Target) -> None:

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from quartermaster.connectors import Connector, IdentityMismatchError, open_connector
-from tests.hostlab.lio import Disk, Target, node_records, sessions, start_iscsi
+from tests.hostlab.lio import (
+    Disk,
+    Target,
+    discovery_records,
+    guard_discovery,
+    node_records,
+    sessions,
+    start_iscsi,
+)
 from tests.hostlab.programs import alive, load, log_of, read, run, start, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep]
@@ -80,6 +88,18 @@ async def test_two_portals_make_one_device(connector: Connector, target: Target,
     assert await connector.connect(both(target, "volume-1")) == attachment
     await connector.disconnect(both(target, "volume-1"))
     assert (maps(), sessions()) == ([], {})
+
+
+@pytest.mark.parametrize("password", ["", "a-secret-for-asking"], ids=["open", "guarded"])
+async def test_one_portal_tells_of_the_other(connector: Connector, target: Target, password: str) -> None:
+    guard_discovery("asker" if password else "", password)
+    info = target.info(0, "volume-1", discoveryAuthUsername="asker" if password else "", discoveryAuthPassword=password)
+    attachment = await connector.connect(info)
+    assert sessions() == {target.iqn: [0, 0]}
+    assert len(list(Path(f"/sys/class/block/{Path(attachment.device).name}/slaves").iterdir())) == 2
+    assert discovery_records() == []
+    await connector.disconnect(info)
+    guard_discovery("", "")
 
 
 async def test_writers_do_not_notice_that_a_path_is_cut(connector: Connector, target: Target, disk: Disk) -> None:

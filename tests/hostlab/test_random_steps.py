@@ -5,20 +5,30 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from quartermaster.connectors import Connector, open_connector
+from quartermaster.connectors.context import Context
+from quartermaster.connectors.drivers import iscsi
+from quartermaster.connectors.drivers.iscsi_records import Target as Way
+from quartermaster.connectors.drivers.iscsi_records import drop_record
+from quartermaster.connectors.drivers.iscsi_sessions import find_session
+from quartermaster.host.commands import Command
 from tests.hostlab.dying import call_and_die
-from tests.hostlab.lio import Disk, Target, node_records, sessions, start_iscsi
+from tests.hostlab.lio import RECORDS, Disk, Target, node_records, sessions, start_iscsi
+from tests.hostlab.programs import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep]
 
 TARGETS, LUNS = ("left", "right"), (0, 1, 2)
 ACTIONS = ("connect", "connect", "disconnect", "dying connect", "dying disconnect", "recover")
+LIVING = ("connect", "connect", "disconnect")
 SIZE = 4 << 20
 LAST_STEP = 9  # commands and file changes that a connect or a disconnect makes, as a rule
 Volume = tuple[str, int]
@@ -117,11 +127,11 @@ def identity(volume: Volume) -> str:
     return f"{volume[0]}-{volume[1]}"
 
 
-def take_steps(host: Host, count: int, seed: int) -> None:
+def take_steps(host: Host, count: int, seed: int, *, actions: Sequence[str] = ACTIONS) -> None:
     chance = random.Random(seed)
     volumes = [(name, lun) for name in TARGETS for lun in LUNS]
     for number in range(count):
-        action = chance.choice(ACTIONS)
+        action = chance.choice(actions)
         here = sorted(host.connected | host.unfinished)
         # Mostly what changes something: the rest is what comes twice.
         likely = here if action.endswith("disconnect") else [one for one in volumes if one not in here]
@@ -150,3 +160,30 @@ def test_the_kernel_has_what_the_calls_have_said_200_times(
     host = Host(targets, tmp_path / "state")
     take_steps(host, 50, seed=seed)
     assert host.died >= 3
+
+
+async def log_out_at_once(context: Context, way: Way) -> None:
+    """As a library would that does not count who uses a session."""
+    async with context.leaving(way.thing):
+        session = find_session(context, way)
+        if session is not None:
+            argv = ("iscsiadm", "-m", "session", "-r", str(session.number), "--logout")
+            await context.commands.run(Command(argv, verb="log out", accept=(0, 21)))
+        await drop_record(context, way)
+
+
+async def never_log_out(context: Context, way: Way) -> None:
+    """As one that forgets its sessions."""
+    async with context.leaving(way.thing):
+        pass
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("broken", [log_out_at_once, never_log_out])
+def test_a_library_that_counts_wrongly_is_found_out(targets: dict[str, Target], tmp_path: Path, broken: object) -> None:
+    try:
+        with mock.patch.object(iscsi, "leave_session", broken), pytest.raises(AssertionError):
+            take_steps(Host(targets, tmp_path / "state"), 4, seed=36, actions=LIVING)
+    finally:
+        run("iscsiadm", "-m", "session", "--logout", check=False)
+        shutil.rmtree(RECORDS, ignore_errors=True)

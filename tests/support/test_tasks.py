@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 
+from quartermaster.support.deadlines import within
 from quartermaster.support.tasks import TaskGroup
 
 
@@ -117,7 +118,7 @@ async def test_a_timeout_around_a_group_whose_task_fails_while_it_ends_is_a_time
             raise ValueError("the cause")
 
     async def block() -> None:
-        async with asyncio.timeout(0.01), TaskGroup() as group:
+        async with within(0.01), TaskGroup() as group:
             group.start(fail_when_cancelled())
             await forever()
 
@@ -160,7 +161,7 @@ async def test_a_task_that_is_started_while_the_group_is_being_cancelled_ends_to
         finally:
             late.append(group.start(asyncio.sleep(60)))
 
-    async with asyncio.timeout(5), TaskGroup() as group:
+    async with within(5), TaskGroup() as group:
         group.start(start_another(group))
         await asyncio.sleep(0)
         group.cancel()

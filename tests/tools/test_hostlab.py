@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import pytest
-
 from tools import hostlab
 
 
@@ -19,12 +17,12 @@ def test_links_within_the_layer_work_before_it_is_the_root(tmp_path: Path) -> No
     assert os.readlink(tmp_path / "usr/bin/awk") == "/etc/alternatives/awk"
 
 
-def test_other_packages_are_another_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hostlab, "PACKAGES", tmp_path / "packages.txt")
-    hostlab.PACKAGES.write_text("# name what for\nkmod  modules\n")
-    assert hostlab.package_names() == ["kmod"]
-    before = hostlab.layer_directory()
-    hostlab.PACKAGES.write_text("kmod  modules, in other words\n")
-    assert hostlab.layer_directory() == before
-    hostlab.PACKAGES.write_text("kmod  modules\nudev  nodes\n")
-    assert hostlab.layer_directory() != before
+def test_other_packages_are_another_layer(tmp_path: Path) -> None:
+    packages = tmp_path / "packages.txt"
+    packages.write_text("# name what for\nkmod  modules\n")
+    assert hostlab.package_names(packages) == ["kmod"]
+    before = hostlab.layer_directory(packages)
+    packages.write_text("kmod  modules, in other words\n")
+    assert hostlab.layer_directory(packages) == before
+    packages.write_text("kmod  modules\nudev  nodes\n")
+    assert hostlab.layer_directory(packages) != before

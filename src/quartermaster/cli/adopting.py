@@ -46,6 +46,7 @@ from quartermaster.resources.orchestration import (
 )
 from quartermaster.resources.storage import DEFAULT_CLUSTER, StorageNode
 from quartermaster.stores.modify import modify
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import AlreadyExistsError, InvalidError, NotFoundError, Problem, UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ async def _surveys(store: Store, namespace: str, timeout_s: float) -> tuple[dict
 async def _answers(store: Store, namespace: str, hosts: Sequence[str], timeout_s: float) -> dict[str, Assignment]:
     answers: dict[str, Assignment] = {}
     with Status("asking hosts") as status, suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s):
             while missing := [host for host in hosts if host not in answers]:
                 for host in missing:
                     found = await store.get(Assignment, assignment_name(SURVEY, host), namespace)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from quartermaster.support.deadlines import within
+
 if TYPE_CHECKING:
     from quartermaster.cli.session import Session
     from quartermaster.resources import Object
@@ -106,7 +108,7 @@ def _ask(context: click.Context, work: Callable[[Store, str], Awaitable[list[str
     session = _session(context)
 
     async def ask() -> list[str]:
-        async with asyncio.timeout(TIMEOUT_S), session.store() as store:
+        async with within(TIMEOUT_S), session.store() as store:
             return await work(store, session.namespace(store))
 
     with suppress(Exception):

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from quartermaster.support.errors import InvalidError, NotFoundError, Problem, UsageError
+from quartermaster.support.naming import about
 
 PREVIOUS = "-"
 SCHEMES = ("memory", "sqlite", "etcd", "etcds", "kubernetes")
@@ -148,12 +149,13 @@ def _save(path: Path, contexts: Contexts) -> None:
 
     # A store's URL may hold a password.
     temporary = path.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        yaml.safe_dump(msgspec.to_builtins(contexts), file, sort_keys=False)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with about(path):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            yaml.safe_dump(msgspec.to_builtins(contexts), file, sort_keys=False)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
 
 
 def choose(option: str, environment: Mapping[str, str]) -> Choice:

@@ -19,6 +19,7 @@ from quartermaster.cli.given import Given, place, read_given
 from quartermaster.cli.progress import Progress
 from quartermaster.cli.session import Session
 from quartermaster.resources import Object, kind_of
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import (
     DeadlineError,
     ExpiredError,
@@ -208,7 +209,7 @@ async def _delete_one(store: Store, one: _Chosen, plan: Plan) -> Object | None:
 async def _wait_until_gone(store: Store, one: _Chosen, obj: Object, timeout_s: float) -> None:
     latest = [obj]
     try:
-        async with asyncio.timeout(min(_SILENT_S, timeout_s)):
+        async with within(min(_SILENT_S, timeout_s)):
             await _until_gone(store, one, latest)
             return
     except TimeoutError:
@@ -216,7 +217,7 @@ async def _wait_until_gone(store: Store, one: _Chosen, obj: Object, timeout_s: f
     if timeout_s > _SILENT_S:
         click.echo(f"waiting for {one.title}: held by {_holders(latest[0])}", err=True)
         try:
-            async with asyncio.timeout(timeout_s - _SILENT_S):
+            async with within(timeout_s - _SILENT_S):
                 await _until_gone(store, one, latest)
                 return
         except TimeoutError:

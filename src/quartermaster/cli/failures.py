@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -39,8 +40,9 @@ def report(error: BaseException) -> int:
 
 
 def _of_the_system(error: OSError) -> int:
+    full = "; make room, `qm doctor` shows where" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     if error.filename:
-        say(f"cannot use {error.filename}: {error.strerror}")
+        say(f"cannot use {error.filename}: {error.strerror}{full}")
         return FAILED
     if not _is_of_output(error):
         return _our_mistake(error)

@@ -24,6 +24,7 @@ from quartermaster.orchestration.joining.access import read_access
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.names import DEFAULT_NAMESPACE
 from quartermaster.resources.orchestration import Wishes
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DaemonError, DeadlineError, UsageError
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ async def wait_until_up(machine: Host, url: str, settings: HostSettings, timeout
 
     store = await open_store(url, patience_s=timeout_s)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s):
             while waiting := await _missing(store, settings):
                 status = await machine.daemons.status(AGENT_DAEMON)
                 if not status.running:

@@ -35,6 +35,7 @@ from quartermaster.orchestration.joining.client import join
 from quartermaster.orchestration.joining.leaving import announce, forget, reasons_to_stay, what_is_left
 from quartermaster.orchestration.joining.remains import discard, remains
 from quartermaster.stores import Store, open_store
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import ConflictError, DeadlineError, NotFoundError, UsageError
 
 _LOOK_S = 0.5
@@ -98,7 +99,7 @@ async def leave_cluster(*, timeout_s: float, keep: bool, cancel: bool) -> None:
 async def _until_free(store: Store, access: StoreAccess, timeout_s: float) -> None:
     said = ""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s):
             while left := await what_is_left(store, access.host, access.namespace):
                 if left != said:
                     tell(left)

@@ -21,6 +21,7 @@ from quartermaster.resources.conditions import find_condition
 from quartermaster.resources.orchestration import Host
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.modify import modify
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DeadlineError, NotFoundError, RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ async def remove_node(session: Session, name: str, *, wish: Wish) -> None:
     async with session.store() as store:
         session.name_store(store)
         namespace = session.namespace(store)
-        await _drain(store, namespace, name, wish)
+        await _drain(store, namespace, name, wish, for_good=True)
         with suppress(NotFoundError):
             await store.delete(StorageNode, name, namespace)
         if wish.wait:
@@ -94,7 +95,7 @@ async def remove_lost(session: Session, name: str, *, yes: bool, wish: Wish) -> 
         click.echo(f"storagenode/{name} {'removed' if wish.wait else 'is being removed'}")
 
 
-async def _drain(store: Store, namespace: str, name: str, wish: Wish) -> None:
+async def _drain(store: Store, namespace: str, name: str, wish: Wish, *, for_good: bool = False) -> None:
     await _mark(store, namespace, name, {marks.DRAIN: "true"})
     if not wish.wait:
         return
@@ -105,7 +106,8 @@ async def _drain(store: Store, namespace: str, name: str, wish: Wish) -> None:
         await _mark(store, namespace, name, {marks.DRAIN: ""})
         raise
     except asyncio.CancelledError:
-        click.echo(f"the drain goes on; `qm node drain {name} --cancel` takes it back", err=True)
+        verb, rest = ("remove", f"; `qm node remove {name}` finishes it") if for_good else ("drain", "")
+        click.echo(f"the drain goes on{rest}; `qm node {verb} {name} --cancel` takes it back", err=True)
         raise
 
 
@@ -139,7 +141,7 @@ async def _until(store: Store, namespace: str, name: str, done: Done, *, what: s
     """
     message = ""
     try:
-        async with asyncio.timeout(wish.timeout_s):
+        async with within(wish.timeout_s):
             with Status(f"{name}: {what}") as status:
                 while True:
                     node = await _read(store, namespace, name)

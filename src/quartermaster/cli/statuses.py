@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -21,6 +20,7 @@ from quartermaster.cli.watching import changes
 from quartermaster.resources.marks import CLUSTER_LABEL
 from quartermaster.resources.model import Key
 from quartermaster.resources.storage import ONLINE, Capacity, NodeReport, StorageStatus
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DeadlineError, ForbiddenError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -98,13 +98,12 @@ async def _follow(store: Store, namespace: str, look: Look, *, show: bool) -> li
     screen = _Screen(show)
     latest: list[StorageStatus] = []
     try:
-        async with asyncio.timeout(look.timeout_s):
-            async with aclosing(_snapshots(store, namespace)) as snapshots:
-                async for found in snapshots:
-                    latest = _named(found, look.names)
-                    screen.show(_table(latest))
-                    if _settled(latest, look.names):
-                        return latest
+        async with within(look.timeout_s), aclosing(_snapshots(store, namespace)) as snapshots:
+            async for found in snapshots:
+                latest = _named(found, look.names)
+                screen.show(_table(latest))
+                if _settled(latest, look.names):
+                    return latest
     except TimeoutError:
         waiting = "; ".join(f"{one.metadata.name}: {one.status.message}" for one in latest if one.spec.status != ONLINE)
         raise DeadlineError(

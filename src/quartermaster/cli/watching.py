@@ -19,6 +19,7 @@ from quartermaster.cli.finding import Query, check_query, list_whole
 from quartermaster.cli.output import Output, as_document, format_document, json_line
 from quartermaster.cli.tables import Columns, Writer
 from quartermaster.resources import Key, Object, kind_of
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import ExpiredError, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ async def show_changes(store: Store, targets: Targets, query: Query, style: Styl
         query = msgspec.structs.replace(query, fields=f"metadata.name={target.names[0]}")
     printer = _Printer(target.kind, query, style)
     try:
-        async with asyncio.timeout(None) as whole:
+        async with within(None) as whole:
             with _reader_of_output(whole):
                 async with aclosing(changes(store, target.kind, query)) as batches:
                     async for batch in batches:

@@ -2,8 +2,9 @@
 
 A call holds the lock of its volume from beginning to end, so ten processes that connect one volume attach it once. The
 order on the disk is: the record that says "connecting", the host, the link, the record that says "connected"; and back
-again in the opposite order. Whoever finds a record that is not "connected", with the lock free, has found the work of a
-process that died: it waits for the programs that it left behind, and takes everything away.
+again in the opposite order. The first is written when something is about to change the host (see `Ledger`). Whoever
+finds a record that is not "connected", with the lock free, has found the work of a process that died: it waits for the
+programs that it left behind, and takes everything away.
 """
 
 from __future__ import annotations
@@ -176,13 +177,13 @@ class Attaching:
         self, driver: AnyDriver, record: Record, data: msgspec.Struct, place: msgspec.Struct, *, timeout_s: float
     ) -> Attachment:
         record = msgspec.structs.replace(self._of_this_boot(record), state=State.CONNECTING)
-        ledger = self._ledger(record)
+        ledger = Ledger(self.records, record, boot=self._machine.boot, written=False)
         context = Context(self._machine, self._settings, ledger, timeout_s=timeout_s, secrets=secrets_in(data))
         try:
             with _typed(f"connect the volume {record.volume_id}"):
-                self.records.put(record)
                 found = await driver.attach(context, data, place)
                 _require_same(record, found)
+                ledger.begin()
                 path = self.links.put(record.volume_id, found.device) if found.device else found.path
                 ledger.change(state=State.CONNECTED, path=path, device=found.device, identity=found.identity)
         except BaseException as error:

@@ -38,15 +38,15 @@ from quartermaster.connectors.registry import AnyDriver, clients_of, find_driver
 from quartermaster.connectors.secret import Secret
 from quartermaster.connectors.volumes import volume_id_of
 from quartermaster.host import procfs
-from quartermaster.host.commands import HostCommands
+from quartermaster.host.commands import Commands, HostCommands
 from quartermaster.host.events import HostEvents
 from quartermaster.host.locks import FileLocks
-from quartermaster.host.mounts import HostMounts
 from quartermaster.host.places import state_directory
 from quartermaster.support.errors import QuartermasterError
 
 if TYPE_CHECKING:
     from quartermaster.connectors.using import Mounted, Statistics, Using
+    from quartermaster.host.mounts import Mounts
 
 
 class Listed(msgspec.Struct, frozen=True, rename="camel"):
@@ -298,7 +298,6 @@ def open_connector(
     """
     own = directory or state_directory() / "connectors"
     roots = roots or Roots()
-    mountinfo = roots.proc / "self/mountinfo"
     settings = Settings(
         multipath=multipath,
         do_local_attach=do_local_attach,
@@ -311,7 +310,7 @@ def open_connector(
     )
     parts = Machine(
         commands=HostCommands(search_path=search_path),
-        mounts=lambda commands: HostMounts(commands, mountinfo=mountinfo),
+        mounts=lambda commands: _mounts(commands, roots.proc / "self/mountinfo"),
         events=HostEvents(poll_s=1.0, subsystems=("block", "scsi", "nvme", "bdi")),
         locks=FileLocks(own / "locks"),
         files=HostFiles(),
@@ -321,6 +320,13 @@ def open_connector(
         directory=own,
     )
     return Connector(parts, settings, os_type=OsType(os_type))
+
+
+def _mounts(commands: Commands, mountinfo: Path) -> Mounts:
+    # Imported here: a program that attaches devices mounts nothing.
+    from quartermaster.host.mounts import HostMounts
+
+    return HostMounts(commands, mountinfo=mountinfo)
 
 
 def _words_for(one: Foreign) -> set[str]:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -24,8 +24,10 @@ from quartermaster.connectors.records import Record, Records, State
 from quartermaster.host.commands import Command, Commands, Result
 from quartermaster.host.events import Changes, DeviceEvents, wait_until
 from quartermaster.host.locks import Locks
-from quartermaster.host.mounts import Mounts
 from quartermaster.support.errors import DeadlineError
+
+if TYPE_CHECKING:
+    from quartermaster.host.mounts import Mounts
 
 T = TypeVar("T")
 
@@ -57,16 +59,26 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The record of the volume in hand; every change is on the disk when the call returns."""
+    """The record of the volume in hand; every change is on the disk when the call returns.
 
-    def __init__(self, records: Records, record: Record, *, boot: str) -> None:
+    One that is not `written` yet says what is about to be done. Whoever changes the host calls `begin` before, and the
+    first change of the record does as well: most volumes say what they share with others before anything else.
+    """
+
+    def __init__(self, records: Records, record: Record, *, boot: str, written: bool = True) -> None:
         self._records = records
         self._boot = boot
+        self._written = written
         self.record = record
+
+    def begin(self) -> None:
+        if not self._written:
+            self.change()
 
     def change(self, **fields: object) -> None:
         self.record = msgspec.structs.replace(self.record, **fields)
         self._records.put(self.record)
+        self._written = True
 
     def users_of(self, thing: str) -> tuple[dict[str, Record], int]:
         users, damaged = self._records.users_of(thing, boot=self._boot, but=self.record.volume_id)
@@ -80,7 +92,7 @@ class Context:
         self.settings = settings
         self.roots = machine.roots
         self.platform = machine.platform
-        self.files = machine.files
+        self.files: Files = _RecordedFiles(machine.files, ledger.begin)
         self.events = machine.events
         self.locks = machine.locks
         self.directory = machine.directory
@@ -89,8 +101,14 @@ class Context:
         self._ends = asyncio.get_running_loop().time() + timeout_s
         self._things = [ledger.record.volume_id]
         self._secrets = list(secrets)
-        self.commands: Commands = _BoundCommands(machine.commands, self.left_s, self._things, self._secrets)
-        self.mounts = machine.mounts(self.commands)
+        self.commands: Commands = _BoundCommands(
+            machine.commands, self.left_s, self._things, self._secrets, ledger.begin
+        )
+        self._mounts = machine.mounts
+
+    @property
+    def mounts(self) -> Mounts:
+        return self._mounts(self.commands)
 
     @property
     def volume_id(self) -> str:
@@ -194,12 +212,18 @@ class Context:
 
 class _BoundCommands:
     def __init__(
-        self, commands: Commands, left_s: Callable[[], float], things: Sequence[str], secrets: Sequence[str]
+        self,
+        commands: Commands,
+        left_s: Callable[[], float],
+        things: Sequence[str],
+        secrets: Sequence[str],
+        begin: Callable[[], None],
     ) -> None:
         self._commands = commands
         self._left_s = left_s
         self._things = things
         self._secrets = secrets
+        self._begin = begin
 
     async def run(self, command: Command) -> Result:
         left_s = self._left_s()
@@ -207,6 +231,7 @@ class _BoundCommands:
             raise DeadlineError(f"cannot {command.verb}: the time for the call is up")
         environment = command.environment
         if command.changes:
+            self._begin()
             environment = {**environment, VARIABLE: mark(self._things, command.argv)}
         return await self._commands.run(
             msgspec.structs.replace(
@@ -216,3 +241,33 @@ class _BoundCommands:
                 secrets=tuple(dict.fromkeys((*command.secrets, *self._secrets))),
             )
         )
+
+
+class _RecordedFiles:
+    """The host's files; whoever changes one finds the volume's record on the disk."""
+
+    def __init__(self, files: Files, begin: Callable[[], None]) -> None:
+        self.text, self.data, self.names = files.text, files.data, files.names
+        self.exists, self.leads_to = files.exists, files.leads_to
+        self._files = files
+        self._begin = begin
+
+    def write(self, path: Path, data: bytes, *, lasting: bool = True) -> None:
+        self._begin()
+        self._files.write(path, data, lasting=lasting)
+
+    def remove(self, path: Path) -> None:
+        self._begin()
+        self._files.remove(path)
+
+    def link(self, path: Path, target: str) -> None:
+        self._begin()
+        self._files.link(path, target)
+
+    def make_directory(self, path: Path) -> None:
+        self._begin()
+        self._files.make_directory(path)
+
+    def remove_directory(self, path: Path) -> None:
+        self._begin()
+        self._files.remove_directory(path)

@@ -15,6 +15,8 @@ from typing import Protocol
 from quartermaster.host.files import remove, sync_directory, write_whole
 from quartermaster.support import entropy
 
+_CHUNK = 1 << 16
+
 
 class Files(Protocol):
     """Reading answers with nothing where nothing is; writing is whole or not at all, and else an OSError."""
@@ -33,8 +35,9 @@ class Files(Protocol):
         """What a symbolic link says; empty where there is none."""
         ...
 
-    def write(self, path: Path, data: bytes) -> None:
-        """Readable by the owner alone, and on the disk when this returns."""
+    def write(self, path: Path, data: bytes, *, lasting: bool = True) -> None:
+        """Readable by the owner alone. One that is `lasting` is not lost by a power cut, and never there in part: after
+        it there may be what was there before, but for a name that is new."""
         ...
 
     def remove(self, path: Path) -> None: ...
@@ -55,10 +58,18 @@ class HostFiles:
         return self.data(path).decode(errors="replace").strip()
 
     def data(self, path: Path) -> bytes:
+        # By system calls: a host with a hundred sessions has a hundred attributes to read for each attach.
         try:
-            return path.read_bytes()
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return b""
+        try:
+            parts = list(iter(lambda: os.read(fd, _CHUNK), b""))
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+        return b"".join(parts)
 
     def names(self, directory: Path) -> list[str]:
         try:
@@ -75,9 +86,16 @@ class HostFiles:
         except OSError:
             return ""
 
-    def write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_whole(path, data)
+    def write(self, path: Path, data: bytes, *, lasting: bool = True) -> None:
+        # Each wait for the disk holds up every attach of this process, so there are no more than there must be.
+        sync_name = lasting and not os.path.lexists(path)
+        try:
+            write_whole(path, data, sync_data=lasting, sync_name=sync_name)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if lasting:
+                sync_directory(path.parent.parent)
+            write_whole(path, data, sync_data=lasting, sync_name=sync_name)
 
     def remove(self, path: Path) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -12,9 +12,10 @@ import msgspec
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.errors import AuthenticationError, UnreachableError
 from quartermaster.host.commands import Command
+from quartermaster.support.errors import CommandDeadlineError
 
 _PROGRAM = Path(__file__).with_name("exchange.py")
-_MOST_S = 30.0
+ANSWER_S = 30.0  # as long as a server may take
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -51,9 +52,10 @@ async def ask_http(
     headers: Mapping[str, str],
     body: bytes = b"",
     verb: str,
+    most_s: float = ANSWER_S,
 ) -> Answer:
     question = {
-        **_question(context, server),
+        **_question(context, server, most_s),
         "verify": server.verify,
         "authority": server.authority,
         "method": method,
@@ -67,12 +69,12 @@ async def ask_http(
 
 async def ask_tcp(context: Context, server: Server, request: bytes, *, expect: int, verb: str) -> bytes:
     """`expect` bytes of answer."""
-    question = {**_question(context, server), "raw": request.hex(), "expect": expect}
+    question = {**_question(context, server, ANSWER_S), "raw": request.hex(), "expect": expect}
     return bytes.fromhex((await _ask(context, server, question, verb=verb, changes=True))["raw"])
 
 
-def _question(context: Context, server: Server) -> dict[str, Any]:
-    return {"host": server.host, "port": server.port, "timeout_s": max(0.1, min(_MOST_S, context.left_s()))}
+def _question(context: Context, server: Server, most_s: float) -> dict[str, Any]:
+    return {"host": server.host, "port": server.port, "timeout_s": max(0.1, min(most_s, context.left_s()))}
 
 
 async def _ask(
@@ -83,11 +85,15 @@ async def _ask(
         argv,
         verb=verb,
         stdin=msgspec.json.encode(question),
-        timeout_s=question["timeout_s"] + 5.0,
+        # The program's own limit is for each step of the exchange.
+        timeout_s=question["timeout_s"] + 1.0,
         output_limit=1 << 23,
         changes=changes,
     )
-    answer: dict[str, Any] = (await context.commands.run(command)).json(verb=verb)
+    try:
+        answer: dict[str, Any] = (await context.commands.run(command)).json(verb=verb)
+    except CommandDeadlineError:
+        answer = {"kind": "unreachable", "problem": "it did not answer in time"}
     kind = answer.get("kind")
     if kind == "certificate":
         raise AuthenticationError(

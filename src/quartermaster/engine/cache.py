@@ -38,6 +38,7 @@ from quartermaster.resources.model import Key, Object
 from quartermaster.resources.selectors import LabelSelector
 from quartermaster.stores.base import Event, Store, StreamsInitialState
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import (
     DeadlineError,
     ExpiredError,
@@ -173,7 +174,7 @@ class Cache(Generic[T]):
     async def wait_until(self, condition: Callable[[Cache[T]], bool], *, timeout_s: float = 30.0) -> None:
         """Wait for a state of the cache, for instance for one's own write to arrive. DeadlineError if it does not."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with within(timeout_s):
                 while not condition(self):
                     if self._changed is None:
                         self._changed = asyncio.get_running_loop().create_future()

@@ -31,6 +31,7 @@ from quartermaster.stores.base import Fence, Store
 from quartermaster.stores.modify import modify
 from quartermaster.support import clock, entropy
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import AlreadyExistsError, ConflictError, FencedError, NotFoundError, UsageError
 from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
@@ -152,7 +153,7 @@ class Election:
             least_s = min(pause_s, _LEAST_PAUSE.delay_s(self._errors))
             await asyncio.sleep(least_s)
             try:
-                async with asyncio.timeout(pause_s - least_s):
+                async with within(pause_s - least_s):
                     await wake.wait()
             except TimeoutError:
                 pass
@@ -168,7 +169,7 @@ class Election:
     async def _attempt(self) -> tuple[Lease, Leadership] | None:
         started = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout(self.retry_s):
+            async with within(self.retry_s):
                 lease = await self._take()
         except (AlreadyExistsError, ConflictError):
             self._errors = 0
@@ -237,7 +238,7 @@ class Election:
             started = loop.time()
             try:
                 leadership.check()
-                async with asyncio.timeout(self.retry_s):
+                async with within(self.retry_s):
                     spec = msgspec.structs.replace(lease.spec, renew_time=clock.micro_timestamp())
                     lease = await self._store.update(msgspec.structs.replace(lease, spec=spec))
                 leadership.check()  # the answer may have been long in coming to a process that was stopped
@@ -262,7 +263,7 @@ class Election:
             )
 
         try:
-            async with asyncio.timeout(self.retry_s):
+            async with within(self.retry_s):
                 await modify(self._store, Lease, self._name, self._namespace, clear)
                 self._claimed = None
         except Exception as error:  # it runs out by itself then

@@ -23,6 +23,7 @@ from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.stores.base import Store
 from quartermaster.support import clock, entropy
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import AlreadyExistsError, ConflictError, NotFoundError, UnavailableError
 from quartermaster.support.log import logger
 from quartermaster.support.redaction import redact
@@ -116,7 +117,7 @@ class EventRecorder:
     async def flush(self, timeout_s: float) -> None:
         """Give what waits a last chance, while `run` is running."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with within(timeout_s):
                 await self._idle.wait()
         except TimeoutError:
             _log.info("events were left unwritten", count=len(self._pending))
@@ -141,7 +142,7 @@ class EventRecorder:
             if series is None:
                 return
             try:
-                async with asyncio.timeout(WRITE_TIMEOUT_S):
+                async with within(WRITE_TIMEOUT_S):
                     series.written = await self._put(key, series)
             except (UnavailableError, TimeoutError):
                 await asyncio.sleep(self._backoff.delay_s(attempt))

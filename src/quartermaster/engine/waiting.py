@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from quartermaster.support.deadlines import within
 from quartermaster.support.tasks import TaskGroup
 
 
@@ -21,7 +22,7 @@ async def first_of(*events: asyncio.Event, timeout_s: float) -> bool:
         for event in events:
             group.start(event.wait()).add_done_callback(notice)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with within(timeout_s):
                 await happened.wait()
         except TimeoutError:
             pass

@@ -14,6 +14,7 @@ import msgspec
 
 from quartermaster.engine.metrics import RECONCILE_RESULTS, Metrics
 from quartermaster.engine.queue import WorkQueue
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import (
     ApplyConflictError,
     ConflictError,
@@ -95,7 +96,7 @@ class Workers(Generic[K]):
 
     async def _handle(self, key: K) -> None:
         try:
-            async with asyncio.timeout(self._timeout_s) as limit:
+            async with within(self._timeout_s) as limit:
                 result = await self._work(key)
                 delay_s = result.requeue_after_s
         except FencedError:

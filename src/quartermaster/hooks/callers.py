@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,6 +10,7 @@ import msgspec
 from quartermaster.backends.cstor.hook import Hook, SyncRequest, SyncResponse
 from quartermaster.hooks.access import TokenFile
 from quartermaster.hooks.protocol import decode_response, encode_request
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import (
     ConflictError,
     RefusedError,
@@ -80,7 +80,7 @@ class OverHTTP:
     async def call(self, hook: Hook, request: SyncRequest) -> SyncResponse:
         url = f"{self._url}/{'finalize' if request.finalizing else 'sync'}/{hook.name}"
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with within(self._timeout_s):
                 status, retry_after_s, body = await self._post(url, encode_request(hook, request))
         except TimeoutError:
             raise UnavailableError(f"cannot call {url}: no answer within {self._timeout_s:.0f} s") from None

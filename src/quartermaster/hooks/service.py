@@ -25,6 +25,7 @@ from quartermaster.hooks.access import Certificate, TokenFile
 from quartermaster.hooks.openapi import describe
 from quartermaster.hooks.protocol import KnownObjects, RequestRefusedError, decode_request, encode_response
 from quartermaster.support import clock
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import UsageError
 from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
@@ -243,7 +244,7 @@ class HookService:
             raise RequestRefusedError(503, "Busy", "cannot answer now: too much is in hand, or the service ends")
         self._granted -= length
         try:
-            async with asyncio.timeout(self._options.body_timeout_s):
+            async with within(self._options.body_timeout_s):
                 return await request.read()
         except TimeoutError:
             raise RequestRefusedError(408, "Timeout", "cannot read the body: it did not arrive in time") from None

@@ -3,6 +3,9 @@
 Three sources flow together: the kernel's own messages (netlink, and udev's after it has made its links), inotify on
 directories that the caller names (sysfs has no inotify, a device root has), and a slow poll for what neither tells. A
 change is a hint to look again and says little more; any number of them that nobody has taken yet are one.
+
+Whoever watches the same directories at the same time shares one source: of a hundred that wait for a device each, all
+are told of every device, and none of them should have to read and judge the messages anew.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from quartermaster.host.inotify import Inotify
+from quartermaster.support.deadlines import within
 
 T = TypeVar("T")
 
@@ -54,39 +58,67 @@ class HostEvents:
     def __init__(self, *, poll_s: float = 60.0, subsystems: Sequence[str] = ("block",)) -> None:
         self._poll_s = poll_s
         self._subsystems = tuple(subsystems)
+        self._sources: dict[tuple[asyncio.AbstractEventLoop, tuple[Path, ...]], _Source] = {}
 
     @asynccontextmanager
     async def watch(self, *, directories: Sequence[Path] = ()) -> AsyncIterator[Changes]:
-        loop = asyncio.get_running_loop()
         pending = PendingChanges(self._poll_s)
-        netlink = _open_netlink()
-        inotify = _open_inotify(directories)
+        key = (asyncio.get_running_loop(), tuple(directories))
+        source = self._sources.get(key)
+        if source is None:
+            source = self._sources[key] = _Source(*key, self._subsystems)
+        source.listeners[pending] = None
         try:
-            if netlink is not None:
-                loop.add_reader(netlink.fileno(), self._on_netlink, netlink, pending)
-            if inotify is not None:
-                loop.add_reader(inotify.fd, lambda: pending.add(*_devices(inotify.read(), directories)))
             yield pending
         finally:
-            if netlink is not None:
-                loop.remove_reader(netlink.fileno())
-                netlink.close()
-            if inotify is not None:
-                loop.remove_reader(inotify.fd)
-                inotify.close()
+            del source.listeners[pending]
+            if not source.listeners:
+                del self._sources[key]
+                source.close()
 
-    def _on_netlink(self, netlink: socket.socket, pending: PendingChanges) -> None:
+
+class _Source:
+    """What the kernel tells, read once for all who listen."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, directories: Sequence[Path], subsystems: Sequence[str]) -> None:
+        self.listeners: dict[PendingChanges, None] = {}
+        self._loop = loop
+        self._directories = directories
+        self._subsystems = subsystems
+        self._netlink = _open_netlink()
+        self._inotify = _open_inotify(directories)
+        if self._netlink is not None:
+            loop.add_reader(self._netlink.fileno(), self._on_netlink, self._netlink)
+        if self._inotify is not None:
+            loop.add_reader(self._inotify.fd, self._on_inotify, self._inotify)
+
+    def close(self) -> None:
+        if self._netlink is not None:
+            self._loop.remove_reader(self._netlink.fileno())
+            self._netlink.close()
+        if self._inotify is not None:
+            self._loop.remove_reader(self._inotify.fd)
+            self._inotify.close()
+
+    def _tell(self, *names: str) -> None:
+        for listener in self.listeners:
+            listener.add(*names)
+
+    def _on_inotify(self, inotify: Inotify) -> None:
+        self._tell(*_devices(inotify.read(), self._directories))
+
+    def _on_netlink(self, netlink: socket.socket) -> None:
         try:
             message = netlink.recv(_MESSAGE)
         except BlockingIOError:
             return
         except OSError:
             # ENOBUFS: messages were lost.
-            pending.add("")
+            self._tell("")
             return
         values = parse_uevent(message)
         if values.get("SUBSYSTEM") in self._subsystems:
-            pending.add(values.get("DEVNAME", values.get("DEVPATH", "")).removeprefix("/dev/"))
+            self._tell(values.get("DEVNAME", values.get("DEVPATH", "")).removeprefix("/dev/"))
 
 
 class PendingChanges:
@@ -110,7 +142,7 @@ class PendingChanges:
 
     async def wait(self, timeout_s: float) -> Change | None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with within(timeout_s):
                 await self._there.wait()
         if not self._there.is_set():
             return None
@@ -166,7 +198,8 @@ def _open_netlink() -> socket.socket | None:
 
 def _devices(names: Iterable[str], directories: Sequence[Path]) -> list[str]:
     """Without character devices: whoever looks at a disk writes to /dev/null, and would be told to look again."""
-    return [name for name in names if not name or not any((base / name).is_char_device() for base in directories)]
+    once = dict.fromkeys(names)
+    return [name for name in once if not name or not any((base / name).is_char_device() for base in directories)]
 
 
 def _open_inotify(directories: Sequence[Path]) -> Inotify | None:

@@ -8,16 +8,28 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quartermaster.support import entropy
+from quartermaster.support.naming import about
 
 
-def write_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """The new content replaces the old one in one step and is on the disk when this returns."""
+def write_whole(path: Path, data: bytes, *, mode: int = 0o600, sync_data: bool = True, sync_name: bool = True) -> None:
+    """The new content replaces the old one in one step and is on the disk when this returns.
+
+    After a power cut there may be the old content where the name is not synced, and none where the data are not.
+    """
+    with about(path):
+        _write_whole(path, data, mode, sync_data=sync_data)
+    if sync_name:
+        sync_directory(path.parent)
+
+
+def _write_whole(path: Path, data: bytes, mode: int, *, sync_data: bool) -> None:
     temporary = path.with_name(f".{path.name}.{entropy.name_suffix(10)}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         try:
             _write_all(fd, data)
-            os.fsync(fd)
+            if sync_data:
+                os.fsync(fd)
         finally:
             os.close(fd)
         temporary.rename(path)
@@ -25,7 +37,6 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         with suppress(FileNotFoundError):
             temporary.unlink()
         raise
-    sync_directory(path.parent)
 
 
 def remove(path: Path) -> None:

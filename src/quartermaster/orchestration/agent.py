@@ -6,7 +6,6 @@ finds everything in the store and on the machine.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.orchestration import Assignment, Wishes
 from quartermaster.stores.base import Store
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.log import logger
 
 _INITIALIZE_TIMEOUT_S = 60.0
@@ -165,7 +165,7 @@ class _Initializing:
             pass
 
         try:
-            async with asyncio.timeout(_INITIALIZE_TIMEOUT_S):
+            async with within(_INITIALIZE_TIMEOUT_S):
                 await agent.initialize(self._make_context(store, agent, None, unheard))
         except Exception as error:  # the other agents of the host are not to suffer from it
             self._waiting[agent.name] = f"it cannot be initialized: {type(error).__name__}: {error}"

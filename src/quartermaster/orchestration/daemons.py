@@ -14,6 +14,7 @@ from quartermaster.engine.controller import Scope
 from quartermaster.engine.waiting import first_of
 from quartermaster.host.daemons import DaemonRuntime, DaemonState
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import QuartermasterError
 from quartermaster.support.log import logger
 
@@ -49,7 +50,7 @@ class DaemonWatch:
     async def run(self, scope: Scope) -> None:
         while not scope.stopping.is_set():
             try:
-                async with asyncio.timeout(_TIMEOUT_S):
+                async with within(_TIMEOUT_S):
                     await self.look()
             except (QuartermasterError, TimeoutError, OSError) as error:
                 _log.warning("cannot look at the daemons", error=f"{type(error).__name__}: {error}")

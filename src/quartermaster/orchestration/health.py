@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from quartermaster.orchestration.timings import Timings
 from quartermaster.planning.health import HostHealth, HostState
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import StoreError
 from quartermaster.support.log import logger
 
@@ -107,7 +108,7 @@ class Heartbeats:
 
     async def _wait(self, seconds: float | None) -> None:
         try:
-            async with asyncio.timeout(seconds):
+            async with within(seconds):
                 await self._wake.wait()
         except TimeoutError:
             pass

@@ -19,6 +19,7 @@ from quartermaster.resources.storage import StorageCluster
 from quartermaster.stores.base import Store
 from quartermaster.support import clock
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import NotFoundError
 from quartermaster.support.log import logger
 
@@ -83,7 +84,7 @@ class Heartbeat:
         while not scope.stopping.is_set():
             asked.clear()
             try:
-                async with asyncio.timeout(2 * self._every_s):
+                async with within(2 * self._every_s):
                     await self.beat(scope.store)
                 failures, pause_s = 0, self.interval_s(scope.caches)
             except Exception as error:  # whatever it is, the next one may succeed; silence would be taken for death

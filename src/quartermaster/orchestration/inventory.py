@@ -19,6 +19,7 @@ from quartermaster.host.devices import twins
 from quartermaster.orchestration.registration import Registration, publish
 from quartermaster.resources.devices import Device
 from quartermaster.resources.orchestration import Assignment, Inventory
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import QuartermasterError
 from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
@@ -78,7 +79,7 @@ class InventoryKeeper:
             while not scope.stopping.is_set():
                 self._wanted.clear()
                 try:
-                    async with asyncio.timeout(_LOOK_TIMEOUT_S):
+                    async with within(_LOOK_TIMEOUT_S):
                         await publish(scope.store, self._registration, await self.look(assignments))
                     pause_s = self._every_s
                 except (QuartermasterError, TimeoutError, OSError) as error:

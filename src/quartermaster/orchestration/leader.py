@@ -36,6 +36,7 @@ from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.resources.storage import StorageCluster
 from quartermaster.stores.base import Store
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import ConflictError, FencedError, NotFoundError, QuartermasterError
 from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
@@ -144,7 +145,7 @@ class Orchestrator:
         manager, event = turn.manager, turn.event
         turn.event, turn.again_at = NOTHING, None
         try:
-            async with asyncio.timeout(self._timings.manager_s):
+            async with within(self._timings.manager_s):
                 again_s = await manager.handle_refresh(event)
         except FencedError:
             raise
@@ -196,7 +197,7 @@ class _Term:
 
     async def read_heartbeat(self, host: str) -> str:
         try:
-            async with asyncio.timeout(_READ_TIMEOUT_S):
+            async with within(_READ_TIMEOUT_S):
                 lease = await self._store.get(Lease, heartbeat_name(host), self._namespace)
         except NotFoundError:
             return ""

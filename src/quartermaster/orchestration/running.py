@@ -29,6 +29,7 @@ from quartermaster.stores.base import Store
 from quartermaster.stores.modify import modify
 from quartermaster.support import clock, entropy
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DeadlineError, NotFoundError, QuartermasterError
 from quartermaster.support.log import logger
 from quartermaster.support.redaction import redact
@@ -223,7 +224,7 @@ class AssignmentRunner:
 
         context = self._make_context(store, agent, assignment, tell)
         try:
-            async with asyncio.timeout(deadline_s) as limit:
+            async with within(deadline_s) as limit:
                 if run.action == "destroy":
                     await agent.destroy_local_service(context)
                     result = None

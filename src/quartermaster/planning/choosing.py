@@ -17,7 +17,7 @@ import msgspec
 
 from quartermaster.host.devices.judging import Reason, State
 from quartermaster.host.devices.model import normal_wwn
-from quartermaster.planning.cluster import ChosenDevice
+from quartermaster.planning.cluster import ChosenDevice, Verdict
 from quartermaster.resources.devices import Device, DeviceFilter
 from quartermaster.resources.quantity import Amount
 from quartermaster.resources.storage import StorageCluster, StorageNode
@@ -29,6 +29,10 @@ FAILED = "Failed"
 MISSING = "Missing"
 DUPLICATE = "DuplicateDevice"
 NOT_FOUND = "NotFound"
+REFUSED = "DevicesRefused"
+SERVICE = "the service "
+
+_NAMED = 3  # how many disks a sentence names
 
 # What a consent helps against. A disk in use is never wiped, nor is one that holds data of another cluster.
 _CONTENT = frozenset((Reason.FOREIGN_DATA, Reason.PARTITIONED, Reason.MEMBER))
@@ -164,13 +168,32 @@ def _judged(device: Device, held: Mapping[str, str], consents: Sequence[str], de
 
 def _absent(path: str, host: str) -> ChosenDevice:
     where = f"host {host}" if host else "the host"
-    return ChosenDevice(path, "", 0, usable=False, reason=NOT_FOUND, message=f"{where} has no device {path}")
+    message = f"{where} has no device {path}"
+    return ChosenDevice(path, "", 0, usable=False, reason=NOT_FOUND, message=message, declared=path)
 
 
 def _missing(identity: str, path: str, size: int, host: str) -> ChosenDevice:
     where = f"host {host}" if host else "the host"
     message = f"the disk {identity}, which was {path}, is not found on {where} any more"
     return ChosenDevice(path, identity, size, usable=False, reason=MISSING, message=message, serving=True)
+
+
+def refused_devices(devices: Sequence[ChosenDevice]) -> Verdict | None:
+    """What is wrong with a list of devices of which some cannot be used; a filter means no disk in particular."""
+    listed = [one for one in devices if one.declared]
+    refused = [one for one in listed if not one.usable and not one.serving]
+    if not refused:
+        return None
+    reason = DUPLICATE if any(one.reason == DUPLICATE for one in refused) else REFUSED
+    used = len(listed) - len(refused)
+    count = f"{used or 'none'} of {len(listed)} listed disks {'is' if used <= 1 else 'are'} used: "
+    return Verdict(False, reason, (count if len(listed) > 1 else "") + why_refused(refused))
+
+
+def why_refused(devices: Sequence[ChosenDevice]) -> str:
+    messages = [one.message for one in devices if not one.usable]
+    rest = len(messages) - _NAMED
+    return "; ".join(messages[:_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def is_named(device: Device, consent: str) -> bool:
@@ -215,14 +238,14 @@ def _bytes_of_text(size: str) -> int:
 class Claim(msgspec.Struct, frozen=True):
     """That a node means a device or directory: who, where and what."""
 
-    node: str
+    node: str  # or "the service …", which has a device and is no node's
     host: str
     what: str  # an identity, or a path where there is none
     serving: bool
 
 
 def first_claims(claims: Iterable[Claim]) -> dict[str, str]:
-    """Which node has each device or directory: the one that serves it, else the first; key → node.
+    """Who has each device or directory: the one that serves it, else the first; key → StorageNode, or a service.
 
     A disk is known by its identity on every host; a path only on its own.
     """
@@ -242,13 +265,15 @@ def claim_key(host: str, what: str) -> str:
 def without_duplicates(
     node: str, host: str, devices: Sequence[ChosenDevice], winners: Mapping[str, str]
 ) -> tuple[ChosenDevice, ...]:
-    """Devices that another node has got are not usable here."""
+    """Devices that another node has got are neither usable here nor do they serve, whatever this one declares."""
     kept = []
     for device in devices:
         owner = winners.get(claim_key(host, device.id or device.path), node)
-        if device.usable and owner != node:
-            message = f"{device.path} ({device.id or 'without identity'}) belongs to StorageNode {owner} already"
-            kept.append(msgspec.structs.replace(device, usable=False, reason=DUPLICATE, message=message, consent=""))
-        else:
+        if owner == node:
             kept.append(device)
+            continue
+        whose = owner if owner.startswith(SERVICE) else f"StorageNode {owner}"
+        message = f"{device.path} ({device.id or 'without identity'}) belongs to {whose} already"
+        lost = {"usable": False, "serving": False, "reason": DUPLICATE, "message": message, "consent": ""}
+        kept.append(msgspec.structs.replace(device, **lost))
     return tuple(kept)

@@ -57,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
     debounce_s: float = 5.0
     default_class: bool = False
     require_approval: bool = False
+    tls: bool = False
     paused: bool = False
     approved: str = ""  # the digests of the steps that somebody approved, with spaces between them
 

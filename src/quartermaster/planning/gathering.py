@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from quartermaster.planning.capacity import may_leave
 from quartermaster.planning.choosing import (
     IN_USE,
+    SERVICE,
     Claim,
     Offer,
     choose_devices,
     claim_key,
     first_claims,
     offer_of,
+    refused_devices,
     without_duplicates,
 )
 from quartermaster.planning.cluster import (
@@ -120,6 +123,7 @@ def settings_of(cluster: StorageCluster | None, status: StorageStatus | None) ->
         replication=spec.replication,
         default_class=bool(spec.default_class),
         require_approval=bool(spec.require_approval),
+        tls=bool(spec.tls),
         **{name: value for name, value in times.items() if value is not None},
     )
 
@@ -189,16 +193,20 @@ class _Survey:
         self._members: dict[ClusterKey, list[StorageNode]] = {}
         chosen: dict[str, tuple[ChosenDevice, ...]] = {}
         offers: dict[str, Offer] = {}
+        sure: list[Claim] = []  # of those who are known to use what they claim
         claims: list[Claim] = []
         for node in first_come(snapshot.nodes):
             name, match = node.metadata.name, self._matches[node.metadata.name]
             for cluster in dict.fromkeys((home_of(node), cluster_of(node))):
                 self._members.setdefault(ClusterKey(snapshot.namespace, node.spec.type, cluster), []).append(node)
             offers[name], chosen[name] = self._recalled(node, match)
-            claims += _claims(name, match, chosen[name], offers[name].directories)
+            own = _claims(name, match, chosen[name], offers[name].directories)
+            used = {one.id or one.path for one in node.status.devices if one.state == IN_USE}
+            sure += [claim for claim in own if claim.serving and claim.what in used]
+            claims += own
         for name in [name for name in self._recall if name not in chosen]:
             del self._recall[name]
-        winners = first_claims(claims)
+        winners = first_claims([*sure, *claims, *_claims_of_services(snapshot.assignments)])
         self._devices = {
             name: without_duplicates(name, _host_name(self._matches[name]), devices, winners)
             for name, devices in chosen.items()
@@ -239,7 +247,7 @@ class _Survey:
         state = health.of(host, **times) if host else HostState(healthy=False)
         stated = node.spec.storage_network.ips if node.spec.storage_network is not None else ()
         directories, twice = self._own_directories(name)
-        complaints = tuple(one for one in (match.complaint, twice) if one is not None)
+        complaints = tuple(one for one in (match.complaint, twice, refused_devices(self._devices[name])) if one)
         return NodeView(
             node=node,
             host=host,
@@ -297,16 +305,19 @@ class _Survey:
         """Identity → declared path of the devices that an assignment names, or that the status says are in use."""
         found = {one.id or one.path: one.path for one in node.status.devices if one.state == IN_USE}
         for report in self._own_reports(node.spec.type, host):
-            listed = (report.desired or {}).get("devices", ())
-            for device in listed if isinstance(listed, list | tuple) else ():
-                if isinstance(device, dict) and device.get("path"):
-                    found[str(device.get("id") or device["path"])] = str(device.get("declared") or device["path"])
+            # Where clusters share hosts, each is an instance of the agent: what another one has is not this one's.
+            if node.spec.type in self._snapshot.sharing and report.instance != home_of(node):
+                continue
+            for device in _devices_in(report.desired):
+                found[str(device.get("id") or device["path"])] = str(device.get("declared") or device["path"])
         return found
 
     def _own_reports(self, type: str, host: str) -> Iterable[Report]:
-        agents = self._snapshot.agents.get(type)
         reports = self._reports.get(host, ())
-        return reports if agents is None else [report for report in reports if report.agent in agents]
+        if not self._snapshot.agents:
+            return reports
+        agents = self._snapshot.agents.get(type, ())
+        return [report for report in reports if report.agent in agents]
 
     def _deployed(self, type: str) -> list[str]:
         return [host for host in self._reports if any(True for _ in self._own_reports(type, host))]
@@ -324,10 +335,30 @@ def _reports_by_host(assignments: Sequence[Assignment]) -> dict[str, list[Report
     return found
 
 
+def _devices_in(desired: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    listed = (desired or {}).get("devices", ())
+    found = listed if isinstance(listed, list | tuple) else ()
+    return [device for device in found if isinstance(device, dict) and device.get("path")]
+
+
+def _claims_of_services(assignments: Sequence[Assignment]) -> list[Claim]:
+    """Every device that an assignment names is taken, also where no node here is known to have asked for it."""
+    claims = []
+    for assignment in assignments:
+        spec = assignment.spec
+        for device in _devices_in(spec.desired):
+            name = f"{spec.agent} {spec.instance}".rstrip()
+            what = str(device.get("id") or device["path"])
+            claims.append(Claim(f"{SERVICE}{name} of host {spec.host}", spec.host, what, serving=True))
+    return claims
+
+
 def _claims(node: str, match: Match, devices: Sequence[ChosenDevice], directories: Sequence[str]) -> list[Claim]:
     host = _host_name(match)
-    if not host or match.wrong is not None:
+    if not host or (match.wrong is not None and match.wrong.reason == SAME_HOST):
         return []
+    if match.wrong is not None:  # nothing can be planned for it, but what it has got stays its own
+        return [Claim(node, host, one.id or one.path, serving=True) for one in devices if one.serving]
     claims = [Claim(node, host, one.id or one.path, one.serving) for one in devices if one.usable or one.serving]
     return claims + [Claim(node, host, path, serving=False) for path in directories]
 

@@ -33,7 +33,8 @@ def leave(
     why = "the node is leaving the cluster"
     take_off = (Desired(node.host, agent, None, instance, why=why),) if report is not None else ()
     if node.leaving == ABANDON:
-        return Departure(NodeOutcome(DRAINED, f"given up with host {node.host}"), take_off, gone=True)
+        said = f"given up with host {node.host}" if node.host else "given up"
+        return Departure(NodeOutcome(DRAINED, said), take_off, gone=True)
     if volumes:
         return Departure(NodeOutcome(DRAINING, _holds(volumes, moves=moves)))
     return Departure(leaving_of(node, report), take_off, gone=report is None)

@@ -100,7 +100,8 @@ class _Finder:
         if not found:
             message = f"no host has the labels {selector}" if selector else "no host has joined yet"
             return Match(wrong=Verdict(False, NO_HOST, message))
-        message = f"{_names(found)} match the labels {selector}, and a node is one host"
+        which = f"match the labels {selector}" if selector else "match, for no label is asked for"
+        message = f"{_names(found)} {which}; a node is one host"
         return Match(wrong=Verdict(False, SEVERAL_HOSTS, message))
 
     def _matching(self, selector: Mapping[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from quartermaster.planning.choosing import IN_USE
+from quartermaster.planning.choosing import IN_USE, why_refused
 from quartermaster.planning.cluster import (
     DRAIN,
     ClusterKey,
@@ -163,8 +163,7 @@ def _lost_volumes(node: NodeView, held: Sequence[VolumeView]) -> list[str]:
 
 
 def _nothing_offered(node: NodeView) -> str:
-    refused = [device.message for device in node.devices if not device.usable]
-    return refused[0] if refused else "it offers nothing: name devices or directories, or set useAllDevices"
+    return why_refused(node.devices) or "it offers nothing: name devices or directories, or set useAllDevices"
 
 
 def _wiped(config: Mapping[str, Any]) -> str:

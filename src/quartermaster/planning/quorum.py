@@ -83,7 +83,7 @@ def decide(quorum: Quorum) -> Decision:
         decision = rule(situation)
         if decision is not None:
             return decision
-    return Decision(None, f"{len(situation.voters)} of {situation.grow_to} members, all is as it should be")
+    return Decision(None, f"members: {len(situation.voters)}, and {situation.grow_to} are wanted")
 
 
 class Situation:

@@ -20,6 +20,7 @@ from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.mounts import ENDING, GRANTED, REFUSED, ClaimName, Mount, MountSpec, mount_name
 from quartermaster.stores.base import Store
 from quartermaster.stores.modify import modify
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -61,7 +62,7 @@ async def ask(store: Store, wish: Wish, *, timeout_s: float, tell: Tell) -> Gran
     """HostError with the leader's reason, DeadlineError with what was waited for, or that nobody leads."""
     asking = _Asking(store, wish)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s):
             while True:
                 granted = await asking.look()
                 if granted is not None:
@@ -131,7 +132,7 @@ class _Asking:
         mount = self._found
         if mount is not None and mount.status.state not in (GRANTED, ENDING):
             with suppress(TimeoutError):
-                async with asyncio.timeout(_WITHDRAW_S):
+                async with within(_WITHDRAW_S):
                     await _delete(self._store, mount)
 
 
@@ -141,7 +142,7 @@ async def withdraw(store: Store, mount: Mount, *, timeout_s: float) -> str:
     leading = _Leading(store, mount.metadata.namespace)
     why = "the leader has not answered"
     with suppress(TimeoutError):
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s):
             while True:
                 found = await find_mount(store, mount.metadata.name, mount.metadata.namespace)
                 if found is None or found.metadata.uid != mount.metadata.uid:

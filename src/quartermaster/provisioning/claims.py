@@ -9,7 +9,7 @@ what is there. Until the volume is published nobody was ever given it, so up to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -199,7 +199,7 @@ def _go_on(situation: Situation, intent: Intent, driver: VolumeDriver) -> Act:
         return Settle(f"the volume {intent.volume.name} is there")
     desired = driver.desired(intent.volume)
     lost = host_is_lost(situation.view, desired.host)
-    leaving = f"the node on host {desired.host} is leaving" if host_is_leaving(situation.view, desired.host) else ""
+    leaving = _departing(situation.view, intent.volume.placement.hosts)
     given_up = _given_up(claim, intent, f"the host {desired.host} was lost" if lost else "")
     if not given_up and assignment is not None and assignment.spec.absent:
         given_up = leaving  # begun below, and not over yet: to make it again would fail again, and so on for ever
@@ -245,8 +245,19 @@ def gone(desired: Desired) -> Desired:
     return replace(desired, config=None)
 
 
-def host_is_leaving(view: ClusterView | None, host: str) -> bool:
-    return view is not None and any(node.leaving for node in view.nodes if node.host == host)
+def _departing(view: ClusterView | None, hosts: Sequence[str]) -> str:
+    """Why a host that was to have a part of a volume will not have it; "" while all of them stay."""
+    if view is None:
+        return ""
+    for host in hosts:
+        nodes = [node for node in view.nodes if node.host == host]
+        if not nodes:
+            return f"host {host} has no node any more"
+        if any(node.leaving for node in nodes):
+            return f"the node on host {host} is leaving"
+        if any(node.lost for node in nodes):
+            return f"the host {host} was lost"
+    return ""
 
 
 def host_is_lost(view: ClusterView | None, host: str) -> bool:

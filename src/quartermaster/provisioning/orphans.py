@@ -7,7 +7,6 @@ assignment that has never succeeded, of a claim that is not there. Whatever may 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -25,6 +24,7 @@ from quartermaster.resources.kubernetes.volumes import PersistentVolume, Persist
 from quartermaster.resources.marks import INTENT
 from quartermaster.resources.model import Object
 from quartermaster.resources.orchestration import SUCCEEDED, Assignment
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import FencedError, QuartermasterError
 from quartermaster.support.log import logger
 
@@ -113,7 +113,7 @@ class OrphanScan:
             if scope.stopping.is_set():
                 return
             try:
-                async with asyncio.timeout(self._every_s):
+                async with within(self._every_s):
                     told = await self._scan(term, told)
             except FencedError:
                 raise

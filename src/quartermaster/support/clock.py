@@ -1,6 +1,6 @@
 """Time, through one door, so that a simulation can replace it.
 
-Waiting goes through the event loop (`asyncio.sleep`, `asyncio.timeout`). Wall-clock readings come from here: a loop
+Waiting goes through the event loop (`asyncio.sleep`, `support.deadlines`). Wall-clock readings come from here: a loop
 that has a `wall_time()` of its own (the simulation loop) is asked first. They end up in timestamps, and as a lower
 bound in epochs of leaders; nothing that must be right depends on them.
 """

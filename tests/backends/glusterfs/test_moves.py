@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from quartermaster.resources.orchestration import SUCCEEDED
+from quartermaster.backends.base import Placement, Volume
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.resources.orchestration import SUCCEEDED, Assignment, AssignmentSpec, assignment_name
+from quartermaster.support.errors import HostError
 
 from .modelled import VOLUME, Cluster
 
@@ -90,3 +94,73 @@ async def test_when_the_host_that_keeps_a_volume_goes_another_one_takes_it_over_
     assert [one.spec.host for one in kept] != ["h1"]
     assert [one.status.state for one in kept] == [SUCCEEDED]
     assert VOLUME in cluster.gluster.pool_of(cluster.bench.address("h2")).volumes
+
+
+async def test_the_brick_on_a_lost_disk_of_a_node_that_leaves_is_made_anew_elsewhere(cluster: Cluster) -> None:
+    cluster.bench.add("h4")
+    await cluster.rounds(4)
+    machine = cluster.bench.machines["h3"]
+    device = machine.pull_disk("/dev/vdb")
+    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != device.number]
+    cluster.bench.mark("h3", deleting=True)
+    plan = await cluster.rounds(14)
+    assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
+    assert "h3" in plan.removable
+
+
+async def test_bricks_of_a_deleted_volume_go_as_soon_as_it_is_deleted(cluster: Cluster) -> None:
+    """Nobody waits for the time at which the coordinator would look by itself."""
+    volume = await cluster.bench.make("pvc-2", 1 << 30)
+    await cluster.rounds(2)
+    desired = cluster.bench.backend.volumes().desired(volume)
+    cluster.bench.ask(replace(desired, config=None))
+    await cluster.bench.work()
+    del cluster.bench.volumes["pvc-2"]
+    for _ in range(3):
+        plan = await cluster.bench.plan()
+        cluster.bench.memory = dict(plan.memory)
+        for one in plan.assignments:
+            cluster.bench.ask(one)
+        await cluster.bench.work()  # only what is asked for anew
+    left = [path for machine in cluster.bench.machines.values() for _, path in machine.directories if "pvc-2" in path]
+    assert left == []
+
+
+async def test_a_volume_is_deleted_by_the_host_that_keeps_it_although_another_one_made_it(cluster: Cluster) -> None:
+    cluster.bench.add("h4")
+    await cluster.rounds(4)
+    view = await cluster.bench.view()
+    driver, placed = cluster.bench.backend.volumes(), view.volumes[0]
+    volume = Volume(VOLUME, placed.size, Placement(placed.hosts, dict(placed.details)))
+    maker = placed.hosts[0]
+    cluster.lose(maker)
+    await cluster.rounds(10)
+    keeper = driver.desired_now(volume, await cluster.bench.view()).host
+    assert keeper != maker
+    cluster.come_back(maker)
+    await cluster.rounds(6)
+    cluster.bench.ask(replace(driver.desired_now(volume, await cluster.bench.view()), config=None))
+    assert driver.desired_now(volume, await cluster.bench.view()).host == keeper
+
+
+async def test_who_does_not_keep_a_volume_does_not_say_that_it_is_gone(cluster: Cluster) -> None:
+    spec = AssignmentSpec(host="h2", agent="glusterfs-volume", instance=VOLUME, generation=1, absent=True)
+    name = assignment_name(spec.agent, "h2", VOLUME)
+    with pytest.raises(HostError, match="it is not kept by this host"):
+        await cluster.bench.run(Assignment(metadata=ObjectMeta(name=name, namespace="storage"), spec=spec))
+
+
+async def test_a_second_brick_that_dies_before_the_copy_of_the_first_is_whole_is_made_anew_too(
+    cluster: Cluster,
+) -> None:
+    cluster.bench.add("h4", "h5")
+    await cluster.rounds(4)
+    cluster.lose("h3")
+    await cluster.rounds(6, healing=False)
+    new = (set(cluster.bricks()) - {"h1", "h2"}).pop()
+    cluster.lose("h2")
+    await cluster.rounds(8, healing=False)
+    assert sorted(cluster.bricks()) == ["h1", "h4", "h5"]
+    assert new in cluster.bricks()
+    await cluster.rounds(6)
+    assert not cluster.gluster.is_lost(VOLUME)

@@ -102,3 +102,44 @@ async def test_an_agent_gives_up_no_brick_when_something_is_to_be_healed_since_i
     with pytest.raises(HostError, match="entries are to be healed"):
         await cluster.bench.run(moves[0])
     assert cluster.bricks() == ["h1", "h2", "h3"]
+
+
+async def test_who_names_a_lost_disk_in_wipe_gives_up_what_only_it_had(cluster: Cluster) -> None:
+    await let_miss_something(cluster, "h2")
+    cluster.lose("h3", for_good=False)
+    await cluster.rounds(2, healing=False)
+    machine = cluster.bench.machines["h1"]
+    device = machine.pull_disk("/dev/vdb")
+    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != device.number]
+    plan = await cluster.rounds(4, healing=False)
+    assert cluster.bricks() == ["h1", "h2", "h3"]
+    assert "serial-h1 in spec.wipe of StorageNode h1" in plan.details["stuck"]
+    cluster.bench.declare("h1", devices=["/dev/vdb"], wipe=["serial-h1"])
+    await cluster.rounds(10)
+    bricks = cluster.gluster.volume(cluster.bench.address("h2"), VOLUME).bricks
+    assert cluster.bench.address("h1") not in [brick.address for brick in bricks]
+
+
+async def test_a_move_that_waits_for_copies_that_are_gone_goes_on_when_the_old_brick_is_given_up(
+    cluster: Cluster,
+) -> None:
+    await let_miss_something(cluster, "h2")
+    cluster.lose("h3", for_good=False)
+    cluster.lose("h1")
+    await cluster.rounds(1, healing=False)  # decided before anybody has seen that the third one is silent too
+    cluster.bench.mark("h1", {ABANDON: "h1"}, deleting=True)
+    await cluster.rounds(10)
+    bricks = cluster.gluster.volume(cluster.bench.address("h2"), VOLUME).bricks
+    assert cluster.bench.address("h1") not in [brick.address for brick in bricks]
+
+
+async def test_nothing_is_said_to_be_complete_while_a_copy_that_was_away_lacks_something(cluster: Cluster) -> None:
+    cluster.lose("h3", for_good=False)
+    await cluster.rounds(2, healing=False)
+    assert cluster.gluster.write(VOLUME, 5)
+    cluster.come_back("h3")
+    for _ in range(6):
+        plan = await cluster.round(healing=False)
+        assert plan.degraded.holds, plan.degraded
+    plan = await cluster.rounds(6)
+    assert not plan.degraded.holds, plan.degraded

@@ -72,7 +72,7 @@ class MortalFiles:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: Path, data: bytes, *, lasting: bool = True) -> None:
         self._life.before()
         # Not the fsynced way: thousands of them, and nobody cuts the power here.
         temporary = path.with_name(f".{path.name}.new")

@@ -29,8 +29,8 @@ class SteppedFiles:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
-    def write(self, path: Path, data: bytes) -> None:
-        self._step(f"write {path.name}", lambda: self._files.write(path, data))
+    def write(self, path: Path, data: bytes, *, lasting: bool = True) -> None:
+        self._step(f"write {path.name}", lambda: self._files.write(path, data, lasting=lasting))
 
     def remove(self, path: Path) -> None:
         if path.is_symlink() or path.exists():

@@ -67,11 +67,9 @@ class World:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    # What the programs know of each other: sessions, maps, files on servers. Part of the host.
-
     @contextmanager
     def facts(self) -> Iterator[dict[str, Any]]:
-        """Read, change, written back."""
+        """What the programs know of each other: sessions, maps, files on servers. Read, changed, written back."""
         file = self.directory / "facts.json"
         with self.alone():
             known = json.loads(file.read_text()) if file.exists() else {}
@@ -87,8 +85,6 @@ class World:
     def set_fact(self, name: str, value: Any) -> None:
         with self.facts() as known:
             known[name] = value
-
-    # Mounts
 
     def mounts(self) -> list[dict[str, str]]:
         lines = (self.directory / _MOUNTINFO).read_text().splitlines()
@@ -114,8 +110,6 @@ class World:
             _replace(file, "".join(f"{line}\n" for line in lines))
             return True
 
-    # Block devices
-
     def add_device(self, name: str, **attributes: str | bytes) -> Path:
         """A device in sysfs, then its node: `add_device("sda", size="2048", device__wwid="naa.5")`."""
         directory = self.directory / "sys/class/block" / name.replace("/", "!")
@@ -135,8 +129,6 @@ class World:
 
         (self.directory / "dev" / name).unlink(missing_ok=True)
         shutil.rmtree(self.directory / "sys/class/block" / name.replace("/", "!"), ignore_errors=True)
-
-    # What was done, and what shall go wrong
 
     def plan(self, number: int, how: str, *, late_s: float = 0.0) -> None:
         """The step of that number, counted from 0 and from now, goes wrong."""

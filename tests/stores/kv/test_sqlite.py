@@ -79,6 +79,10 @@ async def test_the_default_place_is_in_the_home_directory() -> None:
     assert default_path({"HOME": "/home/ada"}) == Path("/home/ada/.local/state/quartermaster/store.db")
 
 
+async def test_the_default_place_is_with_all_other_state_where_that_is_elsewhere() -> None:
+    assert default_path({"HOME": "/home/ada", "QM_STATE_DIR": "/srv/qm"}) == Path("/srv/qm/store.db")
+
+
 async def test_a_path_with_signs_that_mean_something_in_an_address(tmp_path: Path) -> None:
     path = tmp_path / "what?mode=ro&x#y%20z ü.db"
     store = await SqliteKeyValue.open(path)

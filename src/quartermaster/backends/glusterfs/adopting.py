@@ -33,6 +33,7 @@ class AdoptedNode(msgspec.Struct, frozen=True):
     host: str
     disks: tuple[SurveyedDisk, ...] = ()
     directories: tuple[str, ...] = ()
+    tls: bool = False
 
 
 class AdoptedVolume(msgspec.Struct, frozen=True):
@@ -115,7 +116,7 @@ def _node(host: str, survey: Survey) -> AdoptedNode:
     named = [base.identity.node for base in survey.bases.values() if base.identity is not None]
     mounted = {disk.base for disk in survey.disks}
     directories = tuple(path for path in sorted(survey.bases) if path not in mounted)
-    return AdoptedNode(named[0] if named else host, host, survey.disks, directories)
+    return AdoptedNode(named[0] if named else host, host, survey.disks, directories, survey.tls)
 
 
 class _Reader:

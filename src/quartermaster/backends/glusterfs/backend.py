@@ -12,7 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from quartermaster.backends.base import ServiceAgent
-from quartermaster.backends.glusterfs.cleaning import bricks_to_remove
+from quartermaster.backends.glusterfs.cleaning import bricks_to_remove, leaves_bricks
+from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, write_memory
 from quartermaster.backends.glusterfs.keeping import keeping_assignments
 from quartermaster.backends.glusterfs.looking import Looks
@@ -130,6 +131,8 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     }
     if len(stated) == 1:
         config["bind"] = stated[0]
+    if uses_tls(seen.view):
+        config["tls"] = True
     report = node.report(NODE)
     adopted = ((report.desired if report is not None else None) or {}).get("adopted")
     if adopted:
@@ -143,7 +146,7 @@ def _still_needed(seen: Seen, node: NodeView) -> bool:
     if node.report(NODE) is None:
         return False
     used = any(report.agent in (POOL, VOLUME) for report in node.reports)
-    return used or holds_bricks(seen, node.host) or bool(bricks_to_remove(seen, node)) or is_in_pool(seen, node)
+    return used or holds_bricks(seen, node.host) or leaves_bricks(seen, node) or is_in_pool(seen, node)
 
 
 def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:

@@ -6,16 +6,30 @@ and every copy that took its place is whole.
 
 from __future__ import annotations
 
-from quartermaster.backends.glusterfs.facts import NODE
-from quartermaster.backends.glusterfs.seeing import Seen, address_of
+from quartermaster.backends.glusterfs.facts import NODE, BrickPlace
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state
 from quartermaster.planning.cluster import NodeView
+from quartermaster.resources.orchestration import FAILED
 
 VOLUME_PREFIX = "pvc-"
 
 
 def bricks_to_remove(seen: Seen, node: NodeView) -> list[str]:
     report = node.report(NODE)
-    if not seen.facts_from or report is None or not report.done:
+    return _left_over(seen, node) if report is not None and report.done else []
+
+
+def leaves_bricks(seen: Seen, node: NodeView) -> bool:
+    """Whether something is left that its agent can still remove: by what it told last, also while it is at work."""
+    report = node.report(NODE)
+    if report is None or (report.current and report.status.state == FAILED):
+        return False
+    lost = [base for base in seen.node_facts[node.host].bricks if _is_dead(seen, node, base)]
+    return any(path.rpartition("/")[0] not in lost for path in _left_over(seen, node))
+
+
+def _left_over(seen: Seen, node: NodeView) -> list[str]:
+    if not seen.facts_from:
         return []
     return [
         f"{base}/{name}"
@@ -23,6 +37,10 @@ def bricks_to_remove(seen: Seen, node: NodeView) -> list[str]:
         for name in sorted(directories)
         if _is_left_over(seen, node, base, name)
     ]
+
+
+def _is_dead(seen: Seen, node: NodeView, base: str) -> bool:
+    return brick_state(seen, BrickPlace(node.name, node.host, address_of(node), base, base))[0] == DEAD
 
 
 def _is_left_over(seen: Seen, node: NodeView, base: str, name: str) -> bool:

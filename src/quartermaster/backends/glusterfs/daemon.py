@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from quartermaster.backends.base import AgentContext
+from quartermaster.backends.glusterfs.encryption import refuse_plain, secure, unsecure
 from quartermaster.backends.glusterfs.model import Peer
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host import Command, Daemon, Host
@@ -62,7 +63,7 @@ def settings_text(directory: Path, address: str) -> str:
     return "".join(f"{line}\n" for line in lines())
 
 
-async def ensure_glusterd(context: AgentContext, address: str) -> Identity:
+async def ensure_glusterd(context: AgentContext, address: str, *, tls: bool = False) -> Identity:
     """Running and answering. Where it runs already, nothing is asked of it."""
     machine, record = context.machine, context.directory / _RECORD
     known = recorded_identity(context.directory)
@@ -70,6 +71,8 @@ async def ensure_glusterd(context: AgentContext, address: str) -> Identity:
     if running and known is not None and known.own:
         return known
     own = running or await _foreign_uuid(machine) == ""
+    if tls:
+        await (secure if own else refuse_plain)(machine)
     if own:
         await _start(context, address)
     uuid = await _answering(context)
@@ -88,6 +91,7 @@ def recorded_identity(directory: Path) -> Identity | None:
 async def end_glusterd(context: AgentContext) -> None:
     """Stopped, and its state set aside: the next pool must not take this host for a member of the last one."""
     await context.machine.daemons.stop(DAEMON)
+    await unsecure(context.machine)
     record, state = context.directory / _RECORD, context.directory / _STATE
     if record.exists():
         identity = msgspec.json.decode(record.read_bytes(), type=Identity)

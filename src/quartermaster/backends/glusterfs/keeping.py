@@ -20,10 +20,13 @@ def keeper_of(name: str, hosts: tuple[str, ...], view: ClusterView) -> str:
     """The host whose agent keeps the volume; the one that made it where nobody else can."""
     able = [node for node in view.nodes if _is_able(node)]
     keeping = [node.host for node in able if _keeps(node.report(VOLUME, name))]
-    if hosts[0] in keeping or (not keeping and any(node.host == hosts[0] for node in able)):
+    deleting = [node.host for node in able if _deletes(node.report(VOLUME, name))]
+    if hosts[0] in keeping or (not keeping and not deleting and any(node.host == hosts[0] for node in able)):
         return hosts[0]
     if keeping:
         return keeping[0]
+    if deleting:
+        return deleting[0]
     ready = [node.host for node in able if (report := node.report(NODE)) is not None and report.done and node.healthy]
     near = [host for host in hosts if host in ready]
     return (near or ready or list(hosts))[0]
@@ -54,10 +57,12 @@ def keeping_assignments(view: ClusterView) -> list[Desired]:
             continue
         keeper = keeper_of(volume.name, volume.hosts, view)
         others = [(node, report) for node, report in _reports(view, volume.name) if node.host != keeper]
-        if not any(report.done or report.desired == FORGET for _, report in others):
+        if not any(report.done or report.desired == FORGET or _deletes(report) for _, report in others):
             continue  # one that was never finished is finished or taken back by whoever began it
         why = f"host {keeper} keeps the volume {volume.name} now"
         there = next((report for node, report in _reports(view, volume.name) if node.host == keeper), None)
+        if _deletes(there):
+            continue
         if there is None or there.absent or there.desired == FORGET:
             config = volume_config(volume.name, volume.size, volume.details, keeper, existing=True)
             wanted.append(Desired(keeper, VOLUME, config, volume.name, why=why))
@@ -98,6 +103,11 @@ def _is_able(node: NodeView) -> bool:
 
 def _keeps(report: Report | None) -> bool:
     return report is not None and not report.absent and report.desired not in (None, FORGET)
+
+
+def _deletes(report: Report | None) -> bool:
+    """It was made or taken over there, and is to go: nobody else deletes it as long as that host can be asked."""
+    return report is not None and report.absent and bool((report.status.result or {}).get("volume"))
 
 
 def _reports(view: ClusterView, volume: str) -> list[tuple[NodeView, Report]]:

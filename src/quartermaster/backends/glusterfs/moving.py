@@ -9,6 +9,7 @@ is done, so the next leader goes on with the same brick.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     SERVING,
     Seen,
+    address_of,
     brick_state,
     bricks_of,
     layout_in,
@@ -26,7 +28,7 @@ from quartermaster.backends.glusterfs.seeing import (
     rooms_of,
     share_of,
 )
-from quartermaster.backends.glusterfs.wholeness import States, copies_beside, may_come_back
+from quartermaster.backends.glusterfs.wholeness import States, copies_beside, disk_of, may_come_back
 from quartermaster.planning.cluster import Desired, Verdict, VolumeView
 
 AT_ONCE = 4  # volumes of which a brick is on its way
@@ -126,8 +128,13 @@ def _closed(known: Moved, fact: VolumeFact) -> Moved:
 
 def _wanted(seen: Seen, case: _Case) -> OpenMove | str:
     """The brick that should go next; else why one that should go has to wait, or nothing."""
-    if case.moved.open is not None:
-        return _again(seen, case, case.moved.open)
+    move = case.moved.open
+    if move is not None:
+        again = _again(seen, case, move)
+        in_place = case.places[move.position].name in case.fact.bricks
+        # Another one that dies before the copy is whole would keep it from being so for ever.
+        others = [at for at, (state, _) in enumerate(case.states) if state == DEAD and at != move.position]
+        return again if again or not in_place or not others else _made_anew(seen, case, others[0])
     known = [(position, *case.states[position]) for position in range(min(len(case.states), len(case.fact.bricks)))]
     dead = next((position for position, state, _ in known if state == DEAD), None)
     if dead is not None:
@@ -146,9 +153,18 @@ def _with_sources(seen: Seen, case: _Case) -> _Case:
     move = case.moved.open
     if move is None or not move.dead or case.places[move.position].name in case.fact.bricks:
         return case
-    whole, _ = copies_beside(seen, case.volume, case.fact, case.states, move.position)
-    better = len(whole) >= move.needed and whole != move.sources
-    return replace(case, moved=replace(case.moved, open=replace(move, sources=whole))) if better else case
+    whole, alive = copies_beside(seen, case.volume, case.fact, case.states, move.position)
+    sources = whole if len(whole) >= move.needed or _may_be_back(seen, move) else alive
+    better = len(sources) >= move.needed and sources != move.sources
+    return replace(case, moved=replace(case.moved, open=replace(move, sources=sources))) if better else case
+
+
+def _may_be_back(seen: Seen, move: OpenMove) -> bool:
+    address, _, path = move.old.partition(":")
+    node = next((node for node in seen.view.nodes if node.host and address_of(node) == address), None)
+    if node is None:
+        return False
+    return may_come_back(seen, BrickPlace(node.name, node.host, address, str(PurePosixPath(path).parent), path))
 
 
 def _made_anew(seen: Seen, case: _Case, position: int) -> OpenMove | str:
@@ -162,10 +178,17 @@ def _made_anew(seen: Seen, case: _Case, position: int) -> OpenMove | str:
     lacking = f"{why}, and {len(sources)} of the {least} copies that are needed to make it anew can be read"
     if len(alive) < least:
         return lacking
-    return (
-        f"{lacking} and are known to be whole: it may hold what the others lack; bring it back, "
-        f"or give it up with `qm node remove {place.node} --lost`"
-    )
+    doubt = "it may hold what the others lack"
+    return f"{lacking} and are known to be whole: {doubt}; bring it back, or {_give_up(seen, place)}"
+
+
+def _give_up(seen: Seen, place: BrickPlace) -> str:
+    """What a person can do who knows that it will never be back: of a host that lives, it is the disk that is lost."""
+    node = seen.node(place.host)
+    disk = disk_of(node, place) if node is not None and node.healthy else ""
+    if disk:
+        return f"give the disk up by naming {disk} in spec.wipe of StorageNode {place.node}"
+    return f"give it up with `qm node remove {place.node} --lost`"
 
 
 def _moved_away(seen: Seen, case: _Case, position: int, why: str) -> OpenMove | str:

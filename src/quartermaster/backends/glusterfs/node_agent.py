@@ -53,7 +53,7 @@ class NodeAgent:
             offered = await offer_file_systems(context, file_system=FileSystem.XFS, label=LABEL)
         except HostError as error:
             trouble = error
-        identity = await ensure_glusterd(context, context.desired.get("bind", ""))
+        identity = await ensure_glusterd(context, context.desired.get("bind", ""), tls=bool(context.desired.get("tls")))
         if trouble is not None:
             raise trouble
         await self._remove_bricks(context, [base["path"] for base in offered["bases"]])

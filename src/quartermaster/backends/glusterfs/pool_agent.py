@@ -45,6 +45,7 @@ class PoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     detach: tuple[str, ...] = ()  # UUIDs
     allow: str = ""
     watch: tuple[str, ...] = ()  # volumes that are to be counted
+    gone: tuple[str, ...] = ()  # volumes that nobody has in his books: to be asked is to look whether they are there
     down: tuple[str, ...] = ()  # UUIDs of hosts that are silent: nobody waits for them
 
 

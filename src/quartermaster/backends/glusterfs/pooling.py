@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from quartermaster.backends.glusterfs.cleaning import leaves_bricks
 from quartermaster.backends.glusterfs.facts import NODE, POOL, Moved
 from quartermaster.backends.glusterfs.seeing import SERVING, Seen, address_of, brick_state, owner_of
 from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
+from quartermaster.resources.orchestration import FAILED, SUCCEEDED
 
 _POOL_S = 180.0
 
@@ -16,6 +18,8 @@ _POOL_S = 180.0
 def choose_coordinator(seen: Seen) -> str:
     """The host that was it, as long as it lives and stays; else the first by name that can do it."""
     able = [node for node in seen.view.nodes if _is_able(node)]
+    if _is_over(seen):
+        return ""
     staying = [node for node in able if node.leaving not in (DRAIN, ABANDON)] or able
     # One that is in the pool already knows the others.
     inside = [node for node in staying if seen.node_facts[node.host].uuid in seen.facts.peers]
@@ -23,6 +27,15 @@ def choose_coordinator(seen: Seen) -> str:
     if seen.memory.coordinator in [node.host for node in staying]:
         return seen.memory.coordinator
     return hosts[0] if hosts else ""
+
+
+def _is_over(seen: Seen) -> bool:
+    """The last node is to go, and there is nobody and nothing left to speak for."""
+    last = seen.view.nodes[0] if len(seen.view.nodes) == 1 else None
+    if last is None or last.leaving not in (DRAIN, ABANDON) or not last.host:
+        return False
+    others = {*seen.memory.members, *seen.facts.peers} - {seen.node_facts[last.host].uuid}
+    return not (others or seen.view.volumes or seen.facts.volumes or leaves_bricks(seen, last))
 
 
 def _is_able(node: NodeView) -> bool:
@@ -60,7 +73,9 @@ def peers_to_detach(seen: Seen, members: Mapping[str, str], coordinator: str) ->
     leaving = []
     for uuid, host in sorted(members.items()):
         node = seen.node(host)
-        stays = node is not None and node.leaving not in (DRAIN, ABANDON)
+        # A host whose glusterd began anew has another UUID, and cannot be taken in while the old one is there.
+        known = seen.node_facts[host].uuid if host in seen.node_facts else ""
+        stays = node is not None and node.leaving not in (DRAIN, ABANDON) and known in ("", uuid)
         if stays or host == coordinator or uuid not in seen.facts.peers or holds_bricks(seen, host, uuid):
             continue
         leaving.append(uuid)
@@ -96,6 +111,12 @@ def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
     ]
 
 
+def deleted_volumes(seen: Seen) -> list[str]:
+    """Of ours in the pool, as it was last looked at, and in nobody's books any more."""
+    known, owner = {volume.name for volume in seen.view.volumes}, owner_of(seen.view.key)
+    return sorted(name for name, fact in seen.facts.volumes.items() if fact.owner == owner and name not in known)
+
+
 def pool_assignments(
     seen: Seen, coordinator: str, members: Mapping[str, str], moves: Mapping[str, Moved]
 ) -> list[Desired]:
@@ -110,6 +131,8 @@ def pool_assignments(
             "watch": watched(seen, moves),
             "down": sorted(uuid for uuid, host in members.items() if not _answers(seen, host)),
         }
+        if gone := deleted_volumes(seen):
+            config["gone"] = gone
         wanted.append(Desired(coordinator, POOL, config, deadline_s=_POOL_S, why="one host speaks for the pool"))
     told = seen.facts_from == coordinator
     wanted += [
@@ -128,7 +151,17 @@ def _answers(seen: Seen, host: str) -> bool:
 def is_in_pool(seen: Seen, node: NodeView) -> bool:
     """Whether the pool still counts it, alone with itself or not."""
     uuid = seen.node_facts[node.host].uuid if node.host in seen.node_facts else ""
-    return uuid in seen.facts.peers and len(seen.facts.peers) > 1
+    return (uuid in seen.facts.peers and len(seen.facts.peers) > 1) or _may_be_taken_in(seen, uuid)
+
+
+def _may_be_taken_in(seen: Seen, uuid: str) -> bool:
+    """Whether somebody may be about to: who was told not to any more, and has not answered, may be at it."""
+    reports = [report for node in seen.view.nodes if (report := node.report(POOL)) is not None and not report.absent]
+    for report in reports:
+        asked = any(one["uuid"] == uuid for one in (report.desired or {}).get("peers", ()))
+        if asked or not report.current or report.status.state not in (SUCCEEDED, FAILED):
+            return True
+    return False
 
 
 def version_of(seen: Seen) -> str:

@@ -121,9 +121,11 @@ def brick_state(seen: Seen, place: BrickPlace) -> tuple[str, str]:
     why = seen.node_facts[place.host].dead.get(place.base)
     if why:
         return DEAD, why
-    if node.leaving == DRAIN:
+    state, why = _state_of_base(node, place.base)
+    report = node.report(NODE)
+    if node.leaving == DRAIN and (state != DEAD or report is None or report.absent):
         return LEAVING, f"node {node.name} is leaving"
-    return _state_of_base(node, place.base)
+    return state, why
 
 
 def _state_of_base(node: NodeView, base: str) -> tuple[str, str]:

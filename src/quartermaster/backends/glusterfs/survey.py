@@ -15,6 +15,7 @@ import msgspec
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import MOUNTS
 from quartermaster.backends.glusterfs.daemon import recorded_identity
+from quartermaster.backends.glusterfs.encryption import SECURE_ACCESS, VOLUME_OPTIONS
 from quartermaster.backends.glusterfs.facts import NODE, VOLUME
 from quartermaster.backends.glusterfs.model import Brick, Peer, VolumeInfo
 from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE, LABEL, BaseIdentity
@@ -25,7 +26,15 @@ from quartermaster.support.errors import HostError
 
 SURVEY = "glusterfs-survey"
 CLAIM_OPTION = "user.quartermaster.claim"
-_TOLD = (OWNER_OPTION, SIZE_OPTION, CLAIM_OPTION, "network.ping-timeout", "auth.allow", "cluster.server-quorum-type")
+_TOLD = (
+    OWNER_OPTION,
+    SIZE_OPTION,
+    CLAIM_OPTION,
+    "network.ping-timeout",
+    "auth.allow",
+    "cluster.server-quorum-type",
+    *VOLUME_OPTIONS,
+)
 
 
 class SurveyedDisk(msgspec.Struct, frozen=True):
@@ -54,6 +63,7 @@ class Survey(msgspec.Struct, frozen=True, omit_defaults=True):
     disks: tuple[SurveyedDisk, ...] = ()
     bases: dict[str, SurveyedBase] = {}
     keeps: tuple[str, ...] = ()  # volumes that an agent of this host has kept
+    tls: bool = False  # its gluster uses TLS
 
 
 class SurveyAgent:
@@ -82,6 +92,7 @@ class SurveyAgent:
             disks=disks,
             bases=await _bases(context, disks, bricks),
             keeps=tuple(sorted(path.name for path in (context.directory.parent / VOLUME).glob("*"))),
+            tls=await context.machine.directories.read(SECURE_ACCESS) is not None,
         )
         told: dict[str, Any] = msgspec.to_builtins(survey)
         return told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from quartermaster.backends.glusterfs.encryption import uses_tls, what_differs
 from quartermaster.backends.glusterfs.moving import Moves
 from quartermaster.backends.glusterfs.pooling import unknown_peers
 from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, layout_in
@@ -60,7 +61,9 @@ def details_of(seen: Seen, members: Mapping[str, str], moves: Moves) -> dict[str
         f"{name}: {', '.join(fact.split[:_NAMED])}" for name, fact in sorted(seen.facts.volumes.items()) if fact.split
     ]
     moving = [f"{name}: {one.open.why}" for name, one in sorted(moves.moved.items()) if one.open is not None]
-    found |= {"healing": _short(healing), "splitBrain": _short(split), "moving": _short(moving)}
+    stuck = [f"{name}: {why}" for name, why in sorted(moves.stuck.items())]
+    found |= {"healing": _short(healing), "splitBrain": _short(split), "moving": _short(moving), "stuck": _short(stuck)}
+    found |= {"tls": what_differs(seen.view) or ("on" if uses_tls(seen.view) else "")}
     return {name: text for name, text in found.items() if text}
 
 
@@ -116,6 +119,10 @@ def _healing(seen: Seen, moves: Moves) -> Verdict | None:
         return Verdict(True, "Healing", f"{count} entries are to be healed, in {_named(sorted(healing))}")
     if open_moves:
         return Verdict(True, "BricksMoving", f"bricks of {_named(sorted(open_moves))} are being replaced")
+    doubtful = [volume.name for volume in seen.view.volumes if volume.name in seen.memory.behind]
+    if doubtful:
+        message = f"copies in {_named(doubtful)} were away, and what they lack is being counted"
+        return Verdict(True, "Healing", message)
     return None
 
 

@@ -6,6 +6,8 @@ empty one in its place would hide that its files are lost. Only who keeps a volu
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +22,7 @@ from quartermaster.backends.glusterfs.tool import Gluster, GlusterError
 from quartermaster.host.files import remove, write_whole
 from quartermaster.resources.orchestration import SUCCEEDED
 from quartermaster.support import entropy
-from quartermaster.support.errors import HostError
+from quartermaster.support.errors import CommandError, HostError
 
 SIZE_OPTION = "user.quartermaster.size"
 # Usage is asked for at every write: a writer is stopped at the limit and not seconds after it.
@@ -61,6 +63,7 @@ class VolumeAgent:
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
         file = context.directory / context.instance
         if context.desired.get("forget"):
+            write_whole(_forgotten(context), b"")
             remove(file)
             return {}
         config = msgspec.convert(context.desired, VolumeConfig)
@@ -80,6 +83,7 @@ class VolumeAgent:
         if kept is None:
             kept = Kept(config.owner, made=found is not None and found.started)
             write_whole(file, msgspec.json.encode(kept))
+            remove(_forgotten(context))
         if found is None or not _is_as_wanted(found, config):
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
                 found = await _make(context, gluster, config, await gluster.volume(config.volume))
@@ -92,6 +96,8 @@ class VolumeAgent:
     async def destroy_local_service(self, context: AgentContext) -> None:
         file = context.directory / context.instance
         if not file.exists():
+            await _refuse_unkept(context)
+            remove(_forgotten(context))
             return
         kept = msgspec.json.decode(file.read_bytes(), type=Kept)
         gluster = Gluster(context.machine.commands)
@@ -110,6 +116,25 @@ class VolumeAgent:
             path = brick.partition(":")[2]
             if await context.machine.directories.exists(path):
                 await context.machine.directories.remove(path)
+
+
+def _forgotten(context: AgentContext) -> Path:
+    """Says that another host keeps the volume now."""
+    return context.directory / f"{context.instance}.forgotten"
+
+
+async def _refuse_unkept(context: AgentContext) -> None:
+    """To say that a volume is gone which somebody else made, and nobody has deleted, would leave it there for ever."""
+    if _forgotten(context).exists():
+        return
+    found: VolumeInfo | None = None
+    with suppress(CommandError):  # without a glusterd there is nobody to ask, and nothing to delete
+        found = await Gluster(context.machine.commands).volume(context.instance)
+    if found is not None and found.options.get(OWNER_OPTION, "").startswith(f"{context.namespace}/"):
+        raise HostError(
+            f"cannot delete the volume {context.instance}: it is not kept by this host",
+            hint="it goes when the host that keeps it deletes it, or when this one has taken it over",
+        )
 
 
 class MoveConfig(msgspec.Struct, frozen=True):

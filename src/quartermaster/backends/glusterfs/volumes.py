@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.base import Placement, Refusal, Volume, VolumeRequest
+from quartermaster.backends.glusterfs.encryption import VOLUME_OPTIONS, refuse_without_tls, uses_tls
 from quartermaster.backends.glusterfs.facts import VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.keeping import keeper_of, volume_config
 from quartermaster.backends.glusterfs.layouts import Room, choose_rooms, layout_of
@@ -70,6 +71,8 @@ class GlusterVolumes:
     def source(self, volume: Volume, result: Mapping[str, Any]) -> dict[str, Any]:
         servers = ",".join(dict.fromkeys(brick["address"] for brick in volume.placement.details["bricks"]))
         attributes = {"type": TYPE, "volume": result["volume"], "servers": servers}
+        if VOLUME_OPTIONS.items() <= volume.placement.details["options"].items():
+            attributes["tls"] = "true"
         return {"csi": {"driver": provisioner_of(TYPE), "volumeHandle": volume.name, "volumeAttributes": attributes}}
 
     async def mount(self, machine: Host, volume: PersistentVolume, target: Path) -> Path:
@@ -87,6 +90,8 @@ class GlusterVolumes:
                 f"cannot mount {volume.metadata.name} on {target}: {present.source} is mounted there",
                 hint=f"unmount it first, or choose another directory than {target}",
             )
+        if attributes.get("tls") == "true":
+            await refuse_without_tls(machine, volume.metadata.name)
         options = [f"backup-volfile-servers={':'.join(servers[1:])}"] if servers[1:] else []
         options += list(volume.spec.mount_options)
         await machine.mounts.mount(f"{servers[0]}{path}", str(target), type=TYPE, options=options, protect=True)
@@ -112,7 +117,7 @@ def _options(view: ClusterView, request: VolumeRequest, owner: str) -> dict[str,
     }
     if len(view.nodes) >= _SERVER_QUORUM_FROM:
         options["cluster.server-quorum-type"] = "server"
-    return options
+    return {**options, **VOLUME_OPTIONS} if uses_tls(view) else options
 
 
 def allowed_clients(view: ClusterView) -> str:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from quartermaster.backends.glusterfs.facts import BrickPlace, Memory, VolumeFact
+from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, Memory, VolumeFact
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.seeing import DEAD, Seen, layout_in
-from quartermaster.planning.cluster import ABANDON, VolumeView
+from quartermaster.planning.cluster import ABANDON, NodeView, VolumeView
 
 States = Sequence[tuple[str, str]]  # of every brick: what it is, and why
 
@@ -47,7 +47,9 @@ def _behind(
         return ()
     layout, before = layout_in(volume.details), seen.memory.down.get(volume.name, ())
     missed = [at for at in down if _could_be_written(layout, at, before, down)]
-    return tuple(sorted({*known, *missed, *fact.behind}))
+    moved = seen.memory.moves.get(volume.name)
+    new = [moved.open.position] if moved is not None and moved.open is not None else []
+    return tuple(sorted({*known, *missed, *fact.behind, *new}))
 
 
 def _could_be_written(layout: Layout, position: int, before: tuple[int, ...], now: tuple[int, ...]) -> bool:
@@ -85,4 +87,14 @@ def may_come_back(seen: Seen, place: BrickPlace) -> bool:
     and not what somebody has given up by name.
     """
     node = seen.node(place.host)
-    return node is not None and node.leaving != ABANDON and place.base not in seen.node_facts[place.host].dead
+    if node is None or node.leaving == ABANDON or place.base in seen.node_facts[place.host].dead:
+        return False
+    disk = disk_of(node, place)
+    return not disk or disk not in node.node.spec.wipe
+
+
+def disk_of(node: NodeView, place: BrickPlace) -> str:
+    """The serial number or WWN of the disk that a brick is on, by what was assigned; "" where nobody knows it."""
+    report = node.report(NODE)
+    listed = ((report.desired if report is not None else None) or {}).get("devices", ())
+    return next((str(one["id"]) for one in listed if place.base.endswith(f"/{one['uuid']}")), "")

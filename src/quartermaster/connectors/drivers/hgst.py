@@ -17,6 +17,7 @@ from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.nodes import find_node, join_node, leave_node
 from quartermaster.host.commands import Command
 from quartermaster.host.tools import Tool, register
+from quartermaster.support.deadlines import within
 
 register(Tool("vgc-cluster", "of the storage system", "manages spaces of HGST"))
 
@@ -108,7 +109,7 @@ async def _this_host(context: Context) -> str:
 
 async def _is_ours(member: str, ip: str) -> bool:
     try:
-        async with asyncio.timeout(_RESOLVING_S):
+        async with within(_RESOLVING_S):
             found = await asyncio.get_running_loop().getaddrinfo(member, None, type=socket.SOCK_DGRAM)
     except (OSError, TimeoutError):
         return False

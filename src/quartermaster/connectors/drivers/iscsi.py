@@ -1,6 +1,7 @@
 """iSCSI by the kernel's initiator, over TCP (ISCSI) and over RDMA (ISER).
 
-Several portals are tried in their order or, where multipath was chosen, are all used at once.
+Several portals are tried in their order or, where multipath was chosen, are all used at once. Data that name one portal
+only leave it to multipath to ask that one for the others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Foreign, Found, Route, Settings
+from quartermaster.connectors.drivers.iscsi_discovery import discover, forget_discovery
 from quartermaster.connectors.drivers.iscsi_records import Target
 from quartermaster.connectors.drivers.iscsi_sessions import (
     Session,
@@ -29,6 +31,8 @@ from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
 
 log = logger("connectors")
+
+_DISCOVERED = "iscsi_portals"
 
 
 class IscsiConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -67,8 +71,12 @@ class IscsiConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defa
         for text in (self.target_iqn, *self.target_iqns):
             if "/" in text or any(character.isspace() for character in text):
                 raise ValueError(f'"{text}" is no iSCSI name')
-        if any(ord(character) < 32 for text in (self.auth_username, self.auth_password.reveal()) for character in text):
-            raise ValueError("authUsername or authPassword has a control character in it")
+        for who, secret in (
+            (self.auth_username, self.auth_password),
+            (self.discovery_auth_username, self.discovery_auth_password),
+        ):
+            if any(ord(character) < 32 for text in (who, secret.reveal()) for character in text):
+                raise ValueError("a user name or a password has a control character in it")
 
 
 class IscsiPath(msgspec.Struct, frozen=True):
@@ -102,7 +110,7 @@ class IscsiDriver(msgspec.Struct, frozen=True):
 
     async def attach(self, context: Context, data: IscsiConnectionData, place: IscsiPlace) -> Found:
         join = self._join_all if place.multipath else self._join_first
-        joined = await join(context, data, place)
+        joined = await join(context, data, await self._ask_for_more(context, data, place))
         disks = await appear(
             context,
             # By the sessions that we have just joined: this runs whenever any device of the host appears.
@@ -121,17 +129,20 @@ class IscsiDriver(msgspec.Struct, frozen=True):
         )
 
     async def find(self, context: Context, place: IscsiPlace) -> Found | None:
-        claimed = any(context.uses(path.target.thing) for path in place.paths)
-        disks = _disks(context, place.paths)
+        paths = _paths(context, place)
+        claimed = any(context.uses(path.target.thing) for path in paths)
+        disks = _disks(context, paths)
         return await find_disks(context, disks, wwid=place.wwid, multipath=place.multipath, claimed=claimed)
 
     async def detach(self, context: Context, place: IscsiPlace, *, force: bool) -> None:
-        await remove_disks(context, _disks(context, place.paths, ready=False), wwid=place.wwid, force=force)
-        for target in dict.fromkeys(path.target for path in place.paths):
+        paths = _paths(context, place)
+        await remove_disks(context, _disks(context, paths, ready=False), wwid=place.wwid, force=force)
+        for target in dict.fromkeys(path.target for path in paths):
             await leave_session(context, target)
+        await forget_discovery(context, place.paths[0].target)
 
     async def extend(self, context: Context, place: IscsiPlace) -> None:
-        await grow_disks(context, _disks(context, place.paths))
+        await grow_disks(context, _disks(context, _paths(context, place)))
 
     def uri(self, data: IscsiConnectionData) -> str:
         # Imported here: it costs as much as a driver, and hardly anybody asks.
@@ -148,23 +159,43 @@ class IscsiDriver(msgspec.Struct, frozen=True):
             if targets and targets[0].interface == self.interface
         ]
 
-    async def _join_first(
+    async def _ask_for_more(
         self, context: Context, data: IscsiConnectionData, place: IscsiPlace
+    ) -> Sequence[IscsiPath]:
+        """Known to the record before anybody logs in. A portal that does not tell leaves the volume with one path."""
+        if not place.multipath or data.target_portals:
+            return place.paths
+        first = place.paths[0]
+        try:
+            found = await discover(
+                context,
+                first.target,
+                username=data.discovery_auth_username,
+                password=data.discovery_auth_password.reveal(),
+            )
+        except QuartermasterError as error:
+            log.warning("a portal does not tell of others", volume=context.volume_id, error=str(error))
+            return place.paths
+        context.note(**{_DISCOVERED: " ".join(target.portal for target in found)})
+        return [IscsiPath(target, first.lun) for target in found]
+
+    async def _join_first(
+        self, context: Context, data: IscsiConnectionData, paths: Sequence[IscsiPath]
     ) -> dict[IscsiPath, Session]:
         failures: list[QuartermasterError] = []
-        for path in place.paths:
+        for path in paths:
             try:
                 return {path: await self._join(context, data, path)}
             except QuartermasterError as error:
                 failures.append(error)
-                if path is place.paths[-1]:
+                if path is paths[-1]:
                     break
                 log.warning("a portal fails, the next is tried", volume=context.volume_id, error=str(error))
                 await leave_session(context, path.target)
         raise failures[0]
 
     async def _join_all(
-        self, context: Context, data: IscsiConnectionData, place: IscsiPlace
+        self, context: Context, data: IscsiConnectionData, paths: Sequence[IscsiPath]
     ) -> dict[IscsiPath, Session]:
         """Each portal by itself: one that fails leaves the volume with a path less."""
 
@@ -176,7 +207,7 @@ class IscsiDriver(msgspec.Struct, frozen=True):
                 return error
 
         async with TaskGroup() as group:
-            tasks = {path: group.start(attempt(path)) for path in place.paths}
+            tasks = {path: group.start(attempt(path)) for path in paths}
         outcomes = {path: task.result() for path, task in tasks.items()}
         joined = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, Session)}
         if not joined:
@@ -187,6 +218,19 @@ class IscsiDriver(msgspec.Struct, frozen=True):
         return await join_session(
             context, path.target, username=data.auth_username, password=data.auth_password.reveal()
         )
+
+
+def _paths(context: Context, place: IscsiPlace) -> Sequence[IscsiPath]:
+    """With those that were discovered. Without a record of it, any session to the target may be one."""
+    first = place.paths[0]
+    if not place.multipath or len(place.paths) > 1:
+        return place.paths
+    told = context.notes.get(_DISCOVERED, "").split()
+    more = [Target(*parse_portal(portal), first.target.iqn, first.target.interface) for portal in told]
+    if not told:
+        here = [target for _, targets in sessions(context, only=first.target.iqn) for target in targets[:1]]
+        more = [target for target in here if target.interface == first.target.interface]
+    return [IscsiPath(target, first.lun) for target in dict.fromkeys([first.target, *more])]
 
 
 def _disks(context: Context, paths: Sequence[IscsiPath], *, ready: bool = True) -> list[str]:

@@ -77,32 +77,80 @@ def record_text(target: Target, configuration: str, *, username: str = "", passw
             "node.session.auth.username": username,
             "node.session.auth.password": password,
         }
+    return _text(values)
+
+
+def discovery_text(target: Target, *, username: str, password: str) -> str:
+    """How to ask a portal for its targets, with a secret."""
+    values = {
+        "discovery.startup": "manual",
+        "discovery.type": "sendtargets",
+        "discovery.sendtargets.address": target.host,
+        "discovery.sendtargets.port": str(target.port),
+        "discovery.sendtargets.auth.authmethod": "CHAP",
+        "discovery.sendtargets.auth.username": username,
+        "discovery.sendtargets.auth.password": password,
+    }
+    return _text(values)
+
+
+def _text(values: dict[str, str]) -> str:
     lines = [f"{key} = {value}" for key, value in values.items()]
     return "\n".join(["# BEGIN RECORD 2.1", MARK, *lines, "# END RECORD", ""])
 
 
+class RecordFile(msgspec.Struct, frozen=True):
+    """Of open-iscsi. One that was there before us is kept aside, and comes back when ours goes."""
+
+    path: Path
+    aside: Path
+
+
+def node_file(context: Context, target: Target) -> RecordFile:
+    path = _database(context) / "nodes" / target.iqn / f"{target.host},{target.port}"
+    return RecordFile(path, context.directory / "iscsi" / file_name(target.name))
+
+
+def discovery_file(context: Context, target: Target) -> RecordFile:
+    path = _database(context) / "send_targets" / f"{target.host},{target.port}" / "st_config"
+    return RecordFile(path, context.directory / "iscsi" / file_name(f"discovery {target.portal}"))
+
+
 async def put_record(context: Context, target: Target, *, username: str, password: str) -> None:
-    """One that was there before us is kept aside, and comes back with `drop_record`."""
+    configuration = context.files.text(context.roots.etc / "iscsi/iscsid.conf")
+    text = record_text(target, configuration, username=username, password=password)
+    await put_file(context, node_file(context, target), text)
+
+
+async def put_file(context: Context, file: RecordFile, text: str) -> None:
     files = context.files
-    configuration = files.text(context.roots.etc / "iscsi/iscsid.conf")
-    path = _path(context, target)
     async with _locked(context):
-        there = files.data(path)
+        there = files.data(file.path)
         if there and MARK.encode() not in there:
-            files.write(_aside(context, target), there)
-        text = record_text(target, configuration, username=username, password=password)
-        files.write(path, text.encode())
+            files.write(file.aside, there)
+        # As iscsiadm does: no session outlives a power cut, so nothing is lost with the record of one.
+        files.write(file.path, text.encode(), lasting=False)
 
 
 def has_our_record(context: Context, target: Target) -> bool:
-    return MARK.encode() in context.files.data(_path(context, target))
+    return _is_ours(context, node_file(context, target))
+
+
+def _is_ours(context: Context, file: RecordFile) -> bool:
+    """An empty one is what a power cut leaves of ours."""
+    there = context.files.data(file.path)
+    return MARK.encode() in there or (not there and context.files.exists(file.path))
 
 
 async def drop_record(context: Context, target: Target) -> None:
+    await drop_file(context, node_file(context, target))
+
+
+async def drop_file(context: Context, file: RecordFile) -> None:
     files = context.files
-    path, aside = _path(context, target), _aside(context, target)
+    path, aside = file.path, file.aside
     kept = files.data(aside)
-    ours = has_our_record(context, target)
+    ours = _is_ours(context, file)
     if not ours and not kept and not _is_stale(_directory(context) / _LOCK):
         if not files.exists(path):
             files.remove_directory(path.parent)
@@ -126,10 +174,6 @@ def _node_settings(configuration: str) -> dict[str, str]:
     return found
 
 
-def _path(context: Context, target: Target) -> Path:
-    return _database(context) / "nodes" / target.iqn / f"{target.host},{target.port}"
-
-
 def _database(context: Context) -> Path:
     """Distributions differ: /var/lib where it is there, else beside the configuration."""
     moved = _top(context.roots) / "var/lib/iscsi"
@@ -142,10 +186,6 @@ def _directory(context: Context) -> Path:
 
 def _top(roots: Roots) -> Path:
     return roots.etc.parent
-
-
-def _aside(context: Context, target: Target) -> Path:
-    return context.directory / "iscsi" / file_name(target.name)
 
 
 @asynccontextmanager

@@ -128,15 +128,16 @@ async def _log_in(context: Context, target: Target) -> None:
         context.note(**{_UNFINISHED: target.name})
         raise
     except CommandError as error:
-        raise _explained(target, error) from error
+        raise explained(f"log in to {target.name}", target, error) from error
 
 
-def _explained(target: Target, error: CommandError) -> ConnectorError | CommandError:
-    begin = f"cannot log in to {target.name}"
+def explained(verb: str, target: Target, error: CommandError) -> ConnectorError | CommandError:
+    """What a code of iscsiadm means."""
+    begin = f"cannot {verb}"
     if error.exit_code == _REFUSED:
         return AuthenticationError(
             f"{begin}: the target refuses the user name or the password",
-            hint="compare authUsername and authPassword with what the target has for this initiator",
+            hint="compare the user name and the password of the data with what the target has for this initiator",
         )
     if error.exit_code in _NO_ANSWER:
         cause = _NO_ANSWER[error.exit_code]

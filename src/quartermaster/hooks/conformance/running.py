@@ -13,6 +13,7 @@ from quartermaster.resources.agility import ExternalProvisioner
 from quartermaster.resources.conformance import ConformanceReport, ConformanceReportStatus, ScenarioResult
 from quartermaster.stores.base import Store
 from quartermaster.support import clock
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import NotFoundError, QuartermasterError, UsageError
 from quartermaster.support.log import logger
 
@@ -119,7 +120,7 @@ async def _attempt(scenario: Scenario, site: Site) -> tuple[str, str]:
         site.allow(_CLEAN_UP_S)
         await clean_up(site)  # of an earlier run that was cut off
         site.allow(timeout_s)
-        async with asyncio.timeout(timeout_s + _GRACE_S):
+        async with within(timeout_s + _GRACE_S):
             await scenario.drive(site)
         outcome, message = PASSED, ""
     except ScenarioSkippedError as error:
@@ -133,7 +134,7 @@ async def _attempt(scenario: Scenario, site: Site) -> tuple[str, str]:
         outcome, message = FAILED, f"{type(error).__name__}: {error}"
     try:
         site.allow(_CLEAN_UP_S)
-        async with asyncio.timeout(_CLEAN_UP_S + _GRACE_S):
+        async with within(_CLEAN_UP_S + _GRACE_S):
             await clean_up(site)
     except (QuartermasterError, TimeoutError) as error:
         left = f"what it made could not be removed: {error or 'no end of it in time'}"

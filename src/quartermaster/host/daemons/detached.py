@@ -25,6 +25,7 @@ from quartermaster.host.daemons.logfile import LogFile
 from quartermaster.host.daemons.records import TOKEN_VARIABLE, Record, Records, leftovers, live_process
 from quartermaster.host.tools import hint_for
 from quartermaster.support import entropy
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DaemonError, ToolMissingError
 
 _KILL_WAIT_S = 2.0
@@ -197,7 +198,7 @@ async def _exit_within(pidfd: int, timeout_s: float) -> bool:
     ended = asyncio.Event()
     loop.add_reader(pidfd, ended.set)
     try:
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s):
             await ended.wait()
     except TimeoutError:
         return False

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from quartermaster.host.fake.faults import Faults
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DeadlineError
 
 
@@ -18,13 +19,16 @@ class FakeLocks:
     @asynccontextmanager
     async def hold(self, resource: str, *, timeout_s: float) -> AsyncIterator[None]:
         lock = self._locks.setdefault(resource, asyncio.Lock())
-        async with self._faults.step(f"lock {resource}"):
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await lock.acquire()
-            except TimeoutError:
-                raise DeadlineError(f"cannot lock {resource}: another task has it") from None
+        acquired = False
         try:
+            async with self._faults.step(f"lock {resource}"):
+                try:
+                    async with within(timeout_s):
+                        await lock.acquire()
+                except TimeoutError:
+                    raise DeadlineError(f"cannot lock {resource}: another task has it") from None
+                acquired = True
             yield
         finally:
-            lock.release()
+            if acquired:  # also where a fault came after it
+                lock.release()

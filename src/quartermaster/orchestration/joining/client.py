@@ -33,6 +33,7 @@ from quartermaster.orchestration.joining.wire import (
     request_bytes,
     status_of,
 )
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import (
     ForbiddenError,
     InvalidError,
@@ -94,9 +95,9 @@ async def _knock(token: Token, asked: Request) -> tuple[bytes, Welcome]:
     silent: list[str] = []
     for address in token.addresses:
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with within(_CONNECT_S):
                 authority = await _authority_at(address, token)
-            async with asyncio.timeout(ANSWER_S):
+            async with within(ANSWER_S):
                 return authority, await _ask(address, authority, asked)
         except (OSError, TimeoutError, UnavailableError) as error:
             silent.append(f"{address} ({error.message if isinstance(error, UnavailableError) else _cause(error)})")

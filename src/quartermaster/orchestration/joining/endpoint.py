@@ -34,6 +34,7 @@ from quartermaster.orchestration.joining.wire import (
     read_message,
     response_bytes,
 )
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import (
     ForbiddenError,
     InvalidError,
@@ -115,7 +116,7 @@ class JoinEndpoint:
         try:
             if self._slots.locked():
                 return
-            async with self._slots, asyncio.timeout(ANSWER_S):
+            async with self._slots, within(ANSWER_S):
                 try:
                     answer = await self._answer(gate, await read_message(reader))
                 except ValueError:

@@ -18,6 +18,7 @@ from quartermaster.resources.model import Object
 from quartermaster.stores.kubernetes.paths import collection_path, query
 from quartermaster.stores.kubernetes.request import Request
 from quartermaster.stores.kubernetes.store import KubernetesStore
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import AlreadyExistsError, ConflictError, DeadlineError, NotFoundError
 
 Verdict = Literal["created", "unchanged", "differs", "upgraded"]
@@ -119,7 +120,7 @@ async def _served(store: KubernetesStore, kind: type[Object], timeout_s: float) 
     name = kind_of(kind).resource
     found: _Definition | None = None
     try:
-        async with asyncio.timeout(timeout_s):
+        async with within(timeout_s):
             while True:
                 found = await _read(store, name)
                 if found is not None and found.established and await _answers(store, kind):

@@ -26,6 +26,7 @@ import aiohappyeyeballs
 
 from quartermaster.stores.kubernetes.answer import Answer, AnswerReader, MalformedAnswerError
 from quartermaster.stores.kubernetes.request import InterruptedRequestError, NotSentError, Request
+from quartermaster.support.deadlines import until
 
 CONNECT_TIMEOUT_S = 10.0
 IDLE_CONNECTION_S = 60.0  # shorter than the server's 90 s: a connection is not used in the moment it is closed
@@ -135,7 +136,7 @@ class Connections:
             await self._slots.acquire()
             return
         try:
-            async with asyncio.timeout_at(deadline):
+            async with until(deadline):
                 await self._slots.acquire()
         except TimeoutError:
             raise NotSentError("no connection became free in time") from None
@@ -176,7 +177,7 @@ class Connections:
             return taken[0]
 
         try:
-            async with asyncio.timeout_at(min(deadline, self._loop.time() + CONNECT_TIMEOUT_S)):
+            async with until(min(deadline, self._loop.time() + CONNECT_TIMEOUT_S)):
                 addresses = await self._loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
                 made = await aiohappyeyeballs.start_connection(
                     addresses,

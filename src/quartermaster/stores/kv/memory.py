@@ -14,6 +14,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from quartermaster.stores.kv.base import Batch, Change, Compare, Entry, Operation, Outcome, Put, Range, Remove
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import ExpiredError, NotFoundError
 
 PROGRESS_S = 10.0
@@ -141,7 +142,7 @@ class MemoryKeyValue:
                     yield Batch(changes, seen)
                     continue
                 try:
-                    async with asyncio.timeout(PROGRESS_S):
+                    async with within(PROGRESS_S):
                         await watcher.wake.wait()
                 except TimeoutError:
                     # A change may have come in the same moment as the timeout: then this is no time for a bookmark.

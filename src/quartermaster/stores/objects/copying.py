@@ -20,6 +20,7 @@ import msgspec
 from quartermaster.stores.kv.base import KeyValue, Operation, Put, Remove, prefix_end
 from quartermaster.support import clock
 from quartermaster.support.errors import ConflictError, InvalidError
+from quartermaster.support.naming import about
 
 FORMAT = "quartermaster-backup"
 VERSION = 1
@@ -199,16 +200,17 @@ def unfinished(path: Path) -> Path:
 def _new_file(path: Path) -> Iterator[BinaryIO]:
     """Appears under its name when it is whole and on the disk."""
     temporary = unfinished(path)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with about(path):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def _write_line(file: BinaryIO, digest: hashlib._Hash, line: bytes) -> None:

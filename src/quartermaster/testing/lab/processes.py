@@ -15,6 +15,7 @@ import msgspec
 
 from quartermaster.host import procfs
 from quartermaster.host.commands import Command, Commands
+from quartermaster.support.deadlines import within
 from quartermaster.testing.lab import init
 from quartermaster.testing.lab.state import LabError, Owner
 
@@ -219,7 +220,7 @@ async def _ended_within(pid: int, timeout_s: float) -> bool:
         ended = asyncio.Event()
         loop.add_reader(fd, ended.set)
         try:
-            async with asyncio.timeout(max(timeout_s, 0.001)):
+            async with within(max(timeout_s, 0.001)):
                 await ended.wait()
         except TimeoutError:
             return False

@@ -4,6 +4,8 @@ import asyncio
 import ssl
 from urllib.parse import urlsplit
 
+from quartermaster.support.deadlines import within
+
 REQUEST_TIMEOUT_S = 5.0
 ANSWER_LIMIT_BYTES = 64 * 1024
 
@@ -16,7 +18,7 @@ async def fetch(url: str, *, tls: ssl.SSLContext | None = None, token: str = "")
         lines.append(f"Authorization: Bearer {token}")
     request = "\r\n".join([*lines, "", ""]).encode()
     try:
-        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+        async with within(REQUEST_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
             try:
                 writer.write(request)

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import QuartermasterError
 
 REAP_TIMEOUT_S = 10.0
@@ -127,7 +128,7 @@ class ServerProcess:
     async def until(self, condition: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
         """Wait until the condition holds; an error shows the end of the log if the time or the process ends first."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with within(timeout_s):
                 while not await condition():
                     if not self.running:
                         self._fail("it ended")

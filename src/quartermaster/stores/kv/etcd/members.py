@@ -25,6 +25,7 @@ from quartermaster.stores.kv.etcd.failures import NO_TOKEN, Failure, Verdict, ju
 from quartermaster.stores.kv.etcd.settings import Settings, listed_members, read_file
 from quartermaster.support import entropy
 from quartermaster.support.backoff import Backoff
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import UnauthorizedError, UnavailableError
 
 Response = TypeVar("Response", bound=Message)
@@ -125,7 +126,7 @@ class Member:
         request = rpc.AuthenticateRequest(name=self._settings.user, password=self._settings.password)
         try:
             # etcd takes a tenth of a second of CPU for each: one for all who wait, and all wait at the same time.
-            async with asyncio.timeout(timeout_s), self._token_lock:
+            async with within(timeout_s), self._token_lock:
                 if not self.token:
                     self.token = (await self._send(_AUTHENTICATE, request, timeout_s)).token
         except TimeoutError:

@@ -13,6 +13,7 @@ from quartermaster.stores.kv.base import Batch, Change
 from quartermaster.stores.kv.etcd import rpc_pb2 as rpc
 from quartermaster.stores.kv.etcd.failures import Failure, Verdict, judge
 from quartermaster.stores.kv.etcd.members import Attempts, Member, Members, Method, raise_if_closed
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import ExpiredError, ForbiddenError
 
 FIRST_PROGRESS_S = 1.0
@@ -95,7 +96,7 @@ class _Stream:
     async def read(self) -> rpc.WatchResponse:
         """The next response; the first one, within the time given to `open`, says that the watch is there."""
         try:
-            async with asyncio.timeout(self._silence_s):
+            async with within(self._silence_s):
                 response = await self._call.read()
         except asyncio.CancelledError:
             raise_if_closed()

@@ -25,6 +25,8 @@ _REVISION_BYTES = 8
 
 def default_path(environment: Mapping[str, str] = os.environ) -> Path:
     """Where the embedded store is when nobody says otherwise."""
+    if given := environment.get("QM_STATE_DIR"):
+        return Path(given) / "store.db"
     state = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME", "~")).expanduser() / ".local/state")
     return Path(state) / "quartermaster" / "store.db"
 

@@ -17,6 +17,7 @@ from quartermaster.stores.kv.sqlite.opening import StoreFile
 from quartermaster.stores.kv.sqlite.watcher import Watcher
 from quartermaster.stores.kv.sqlite.worker import ANSWER_S, Worker
 from quartermaster.stores.kv.sqlite.writer import Commit
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import StoreError, UnavailableError
 
 # Covers a writer that died between its commit and its word to the others, and carries signs of progress.
@@ -118,7 +119,7 @@ class Hub:
         if self._deadline_s is not None:
             wait_s = min(wait_s, max(0.0, self._deadline_s - self._clock.now()))
         try:
-            async with asyncio.timeout(wait_s):
+            async with within(wait_s):
                 await self._signal.wait()
         except TimeoutError:
             return False

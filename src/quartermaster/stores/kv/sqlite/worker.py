@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from quartermaster.stores.kv.sqlite.faults import explain, is_busy
 from quartermaster.stores.kv.sqlite.opening import FrozenConnection
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import UnavailableError
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class Worker:
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """The function's result; waits for its turn, bounded."""
         try:
-            async with asyncio.timeout(ANSWER_S), self._slots:
+            async with within(ANSWER_S), self._slots:
                 return await self.start(function)
         except TimeoutError:
             raise UnavailableError(f"cannot {self._action}: no answer in {ANSWER_S:g} s", hint="try again") from None
@@ -60,7 +61,7 @@ class Worker:
         self._closed = True
         if self._used:
             try:
-                async with asyncio.timeout(ANSWER_S):
+                async with within(ANSWER_S):
                     await asyncio.get_running_loop().run_in_executor(self._executor, self._disconnect)
             except TimeoutError:
                 self._executor.shutdown(wait=False, cancel_futures=True)

@@ -16,6 +16,7 @@ from quartermaster.stores.kv.base import Change
 from quartermaster.stores.kv.sqlite.ledger import Clock, HistoryLimits, Ledger
 from quartermaster.stores.kv.sqlite.opening import StoreFile
 from quartermaster.stores.kv.sqlite.worker import ANSWER_S, QUEUE_LIMIT, Worker
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import QuartermasterError, UnavailableError
 
 T = TypeVar("T")
@@ -62,7 +63,7 @@ class Writer:
     async def submit(self, work: Callable[[Ledger], T]) -> T:
         """The result of `work`, once it is durable. A caller that stops waiting does not know whether it happened."""
         try:
-            async with asyncio.timeout(ANSWER_S), self._slots:
+            async with within(ANSWER_S), self._slots:
                 if self._closed:
                     raise UnavailableError(f"cannot {self._action}: it was closed", hint="open it again")
                 job = _Job(work, asyncio.get_running_loop().create_future())
@@ -81,7 +82,7 @@ class Writer:
         """After everything that was submitted."""
         self._closed = True
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with within(ANSWER_S):
                 await self._idle.wait()
         except TimeoutError:
             pass

@@ -1,0 +1,46 @@
+"""A cluster that is taken away node by node: the one that speaks for the pool goes last, and goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.backends.conformance.bench import Bench
+from tests.backends.conformance.subjects import SUBJECTS
+
+
+async def test_the_last_node_goes_as_well_and_leaves_nothing(tmp_path: Path) -> None:
+    bench = Bench(next(one for one in SUBJECTS if one.type == "glusterfs"), tmp_path)
+    bench.add("h1", "h2", "h3")
+    await bench.settle()
+    for name in list(bench.nodes):
+        bench.mark(name, deleting=True)
+    for _ in range(20):
+        plan = await bench.plan()
+        bench.memory = dict(plan.memory)
+        for desired in plan.assignments:
+            bench.ask(desired)
+        await bench.work(again=True)
+        for name in plan.removable:
+            del bench.nodes[name]
+    assert bench.nodes == {}
+    assert [one.metadata.name for one in bench.assignments.values() if not one.spec.absent] == []
+    assert [name for name, machine in bench.machines.items() if machine.processes] == []
+
+
+async def test_a_node_whom_somebody_may_be_taking_into_the_pool_does_not_go_yet(tmp_path: Path) -> None:
+    bench = Bench(next(one for one in SUBJECTS if one.type == "glusterfs"), tmp_path)
+    bench.add("h1", "h2", "h3")
+    await bench.settle()
+    bench.add("h4")
+    for _ in range(6):
+        plan = await bench.plan()
+        bench.memory = dict(plan.memory)
+        for desired in plan.assignments:
+            bench.ask(desired)
+        pools = [one for one in bench.assignments.values() if one.spec.agent == "glusterfs-pool"]
+        if any(len((one.spec.desired or {})["peers"]) == 4 for one in pools):
+            break
+        await bench.work(again=True)
+    bench.mark("h4", deleting=True)
+    plan = await bench.plan()
+    assert [one.config is None for one in plan.assignments if (one.host, one.agent) == ("h4", "glusterd")] == [False]

@@ -1,0 +1,104 @@
+"""A node leaves while a volume is being made on it: neither waits for the other for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from quartermaster.backends.base import Placement, Refusal, Volume
+from quartermaster.planning.cluster import VolumeView
+from quartermaster.provisioning.claims import Act, Situation, Undo, Wait, next_act
+from quartermaster.provisioning.intent import Intent
+from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.resources.orchestration import FAILED, SUCCEEDED, assignment_name
+
+from .modelled import GIB, Cluster
+
+NAME = "pvc-2"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path)
+    await made.begin()
+    made.bench.add("h4")
+    await made.rounds(4)
+    return made
+
+
+async def placed(cluster: Cluster) -> Volume:
+    """Decided, and nothing of it done."""
+    found = cluster.bench.backend.volumes().place(cluster.bench.request(NAME, GIB), await cluster.bench.view())
+    assert isinstance(found, Placement)
+    return Volume(NAME, GIB, found)
+
+
+def made_known(cluster: Cluster, volume: Volume) -> None:
+    placement = volume.placement
+    cluster.bench.volumes[NAME] = VolumeView(NAME, GIB, placement.hosts, dict(placement.details))
+    cluster.bench.ask(cluster.bench.backend.volumes().desired(volume))
+
+
+async def decided(cluster: Cluster, volume: Volume) -> Act:
+    driver = cluster.bench.backend.volumes()
+    desired = driver.desired(volume)
+    claim = PersistentVolumeClaim(metadata=ObjectMeta(name="data", namespace="storage", uid="2"))
+    situation = Situation(
+        claim=claim,
+        intent=Intent(cluster.bench.key, volume, "Delete"),
+        assignment=cluster.bench.assignments[assignment_name(desired.agent, desired.host, NAME)],
+        view=await cluster.bench.view(),
+    )
+    return next_act(situation, driver)
+
+
+async def test_a_volume_that_was_decided_before_its_node_began_to_leave_is_made_and_moves(cluster: Cluster) -> None:
+    volume = await placed(cluster)
+    leaving = volume.placement.hosts[-1]
+    cluster.bench.mark(leaving, deleting=True)
+    made_known(cluster, volume)
+    await cluster.rounds(14)
+    desired = cluster.bench.backend.volumes().desired(volume)
+    report = cluster.bench.assignments[assignment_name(desired.agent, desired.host, NAME)].status
+    assert report.state == SUCCEEDED, report.message
+    found = cluster.gluster.volume(cluster.bench.address("h1"), NAME)
+    assert cluster.bench.address(leaving) not in [brick.address for brick in found.bricks]
+    assert leaving in (await cluster.bench.plan()).removable
+
+
+async def test_a_volume_whose_node_has_left_before_it_was_known_is_taken_back_and_placed_anew(cluster: Cluster) -> None:
+    volume = await placed(cluster)
+    leaving = volume.placement.hosts[-1]
+    cluster.bench.mark(leaving, deleting=True)
+    await cluster.rounds(14)  # the pool lets it go while the decision is on its way to the store
+    made_known(cluster, volume)
+    await cluster.bench.work()
+    desired = cluster.bench.backend.volumes().desired(volume)
+    name = assignment_name(desired.agent, desired.host, NAME)
+    assert cluster.bench.assignments[name].status.state == FAILED
+    await cluster.rounds(4)
+    act = await decided(cluster, volume)
+    assert isinstance(act, Undo), act
+    assert leaving in act.why
+
+    cluster.bench.ask(replace(act.desired, config=None))
+    await cluster.bench.work()
+    assert name not in cluster.bench.assignments
+    del cluster.bench.volumes[NAME]
+    plan = await cluster.rounds(6)
+    assert leaving in plan.removable
+    again = cluster.bench.backend.volumes().place(cluster.bench.request(NAME, GIB), await cluster.bench.view())
+    assert not isinstance(again, Refusal)
+    assert leaving not in again.hosts
+
+
+async def test_a_volume_waits_for_what_failed_while_all_of_its_nodes_stay(cluster: Cluster) -> None:
+    volume = await placed(cluster)
+    made_known(cluster, volume)
+    away = volume.placement.hosts[-1]
+    cluster.lose(away, for_good=False)
+    await cluster.bench.work()
+    assert isinstance(await decided(cluster, volume), Wait)

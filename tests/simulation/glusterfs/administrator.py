@@ -1,0 +1,187 @@
+"""What people do while leader and agents work: nodes come and go, claims too, and somebody works by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from quartermaster.resources import marks
+from quartermaster.resources.kubernetes.volumes import (
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    VolumeResourceRequirements,
+)
+from quartermaster.resources.marks import HOSTNAME_LABEL
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.resources.storage import (
+    Disperse,
+    Replication,
+    StorageCluster,
+    StorageClusterSpec,
+    StorageNode,
+    StorageNodeSpec,
+    Timings,
+)
+from quartermaster.stores import modify
+from quartermaster.stores.objects import ObjectStore
+from quartermaster.support import entropy
+from quartermaster.support.errors import NotFoundError, StoreError
+from quartermaster.testing.simulation import record
+from tests.simulation.orchestration.invariants import NAMESPACE
+
+from .commands import begin
+from .hosts import GlusterMachine
+from .invariants import PHOTOS, STRANGER
+from .verbs import Verbs
+
+TYPE = "glusterfs"
+CLAIMS = ("claim-a", "claim-b", "claim-c")
+LEAST_NODES = 3
+LAYOUTS = (
+    Replication(replicas=3),
+    Replication(replicas=3),
+    Replication(replicas=3, arbiter=True),
+    Replication(disperse=Disperse(2, 1)),
+)
+Action = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Administrator:
+    def __init__(
+        self,
+        store: ObjectStore,
+        machines: Mapping[str, GlusterMachine],
+        addresses: Mapping[str, str],
+        verbs: Verbs,
+    ) -> None:
+        self.done: dict[str, int] = {}
+        self._store = store
+        self._machines = machines
+        self._addresses = addresses
+        self._verbs = verbs
+
+    async def begin(self, timings: Timings) -> None:
+        layout = entropy.source().choice(LAYOUTS)
+        spec = StorageClusterSpec(type=TYPE, replication=layout, timings=timings)
+        metadata = ObjectMeta(name="gluster", namespace=NAMESPACE)
+        await self._store.create(StorageCluster(metadata=metadata, spec=spec))
+        for host in list(self._machines)[:LEAST_NODES]:
+            await self.declare(host)
+
+    async def work(self, mean_gap_s: float, enough: asyncio.Event) -> None:
+        source = entropy.source()
+        actions: tuple[Action, ...] = (
+            self._declare_node,
+            self._declare_node,
+            self._remove_node,
+            self._give_up_node,
+            self._claim,
+            self._claim,
+            self._unclaim,
+            self._probe_by_hand,
+        )
+        while not enough.is_set():
+            await asyncio.sleep(source.expovariate(1 / mean_gap_s))
+            action = source.choice(actions)
+            try:
+                async with asyncio.timeout(20):
+                    await action()
+            except (StoreError, TimeoutError) as error:
+                record("gave up", action.__name__.strip("_"), type(error).__name__)
+
+    async def declare(self, host: str) -> None:
+        """What is left on its disks of an earlier time as a node is not wanted any more."""
+        self._machines[host].clear()
+        spec = StorageNodeSpec(type=TYPE, node_selector={HOSTNAME_LABEL: host}, use_all_devices=True)
+        await self._store.create(StorageNode(metadata=ObjectMeta(name=f"node-{host}", namespace=NAMESPACE), spec=spec))
+
+    async def give_up(self, host: str) -> None:
+        """As `qm node remove --lost`."""
+        name = f"node-{host}"
+
+        def marked(node: StorageNode) -> StorageNode:
+            annotations = {**node.metadata.annotations, marks.ABANDON: host}
+            return replace(node, metadata=replace(node.metadata, annotations=annotations))
+
+        try:
+            await modify(self._store, StorageNode, name, NAMESPACE, marked)
+            await self._store.delete(StorageNode, name, NAMESPACE)
+        except NotFoundError:
+            return
+        self._count("give up node")
+
+    async def give_up_disk(self, host: str, serial: str) -> None:
+        """Its content may be lost: as a node with a disk that is gone says when nobody else is known to be whole."""
+
+        def consented(node: StorageNode) -> StorageNode:
+            wipe = tuple(dict.fromkeys((*node.spec.wipe, serial)))
+            return replace(node, spec=replace(node.spec, wipe=wipe))
+
+        await modify(self._store, StorageNode, f"node-{host}", NAMESPACE, consented)
+        self._count("give up disk")
+
+    async def claim(self, name: str) -> None:
+        size = entropy.source().choice(("1Gi", "2Gi"))
+        metadata = ObjectMeta(name=name, namespace=NAMESPACE)
+        spec = PersistentVolumeClaimSpec(
+            access_modes=("ReadWriteMany",),
+            storage_class_name=f"{NAMESPACE}-{TYPE}-default",
+            resources=VolumeResourceRequirements(requests={"storage": size}),
+        )
+        await self._store.create(PersistentVolumeClaim(metadata=metadata, spec=spec))
+        self._count("claim")
+
+    async def by_hand(self, address: str, *words: str) -> None:
+        async with asyncio.timeout(60):
+            await begin(self._verbs, address, ("gluster", *words))
+
+    async def nodes(self) -> tuple[StorageNode, ...]:
+        return tuple((await self._store.list(StorageNode, NAMESPACE)).items)
+
+    async def _declare_node(self) -> None:
+        declared = [node.metadata.name for node in await self.nodes()]
+        free = [host for host, one in self._machines.items() if not one.destroyed and f"node-{host}" not in declared]
+        if free:
+            await self.declare(entropy.source().choice(free))
+            self._count("node added")
+
+    async def _remove_node(self) -> None:
+        """Where enough others are left to take what it holds."""
+        staying = [node for node in await self.nodes() if not node.metadata.deletion_timestamp]
+        alive = [node for node in staying if not self._machines[_host(node)].destroyed]
+        if len(alive) > LEAST_NODES:
+            node = entropy.source().choice(alive)
+            await self._store.delete(StorageNode, node.metadata.name, NAMESPACE)
+            self._count("node removed")
+
+    async def _give_up_node(self) -> None:
+        for node in await self.nodes():
+            if self._machines[_host(node)].destroyed:
+                await self.give_up(_host(node))
+
+    async def _claim(self) -> None:
+        await self.claim(entropy.source().choice(CLAIMS))
+
+    async def _unclaim(self) -> None:
+        await self._store.delete(PersistentVolumeClaim, entropy.source().choice(CLAIMS), NAMESPACE)
+        self._count("unclaim")
+
+    async def _probe_by_hand(self) -> None:
+        """Somebody takes a host of his own into the pool, with a volume on it."""
+        members = [one for one in self._addresses.values() if self._verbs.members(one) >= LEAST_NODES]
+        if not members:
+            return
+        address = entropy.source().choice(members)
+        await self.by_hand(address, "peer", "probe", STRANGER)
+        await self.by_hand(STRANGER, "volume", "create", PHOTOS, f"{STRANGER}:/srv/{PHOTOS}")
+        self._count("probe by hand")
+
+    def _count(self, what: str) -> None:
+        self.done[what] = self.done.get(what, 0) + 1
+
+
+def _host(node: StorageNode) -> str:
+    return node.metadata.name.removeprefix("node-")

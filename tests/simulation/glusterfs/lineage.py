@@ -1,0 +1,131 @@
+"""What is on the copies of a volume, and what becomes of it: pure.
+
+Every file has a version that grows with each write that somebody was told to be done. A copy that missed one is older,
+and the copies that did not miss it say so of it, as the extended attributes of gluster do: by the position of the
+brick in its set. Healing takes the newest version from copies of which nobody who runs says that they are behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+FILES = 3
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How a set of bricks keeps its files."""
+
+    width: int
+    data: int = 0  # of an erasure-coded set: so many parts make a file
+    arbiter: bool = False
+
+    @property
+    def least(self) -> int:
+        """So many copies make a file."""
+        return self.data or 1
+
+    @property
+    def writers(self) -> int:
+        """So many bricks have to take a write."""
+        if self.data:
+            return self.data
+        return 1 if self.width < 3 else self.width // 2 + 1
+
+    def keeps_content(self, position: int) -> bool:
+        return not (self.arbiter and position == self.width - 1)
+
+
+class Copy(msgspec.Struct):
+    """What one brick has in its directory."""
+
+    volume: str  # the id of the volume that it belongs to
+    versions: dict[str, int] = {}
+    blames: dict[str, dict[int, None]] = {}  # file → positions of bricks that lack something of it
+
+    @property
+    def pending(self) -> int:
+        return sum(bool(blamed) for blamed in self.blames.values())
+
+
+Copies = Sequence[Copy | None]  # of one set by position; None where a brick does not answer
+
+
+def good(shape: Shape, copies: Copies, file: str, newest: int) -> list[int]:
+    """Positions of copies that have the newest version, and of which no other one says otherwise."""
+    accused = accused_of(copies, file)
+    return [
+        at
+        for at, copy in enumerate(copies)
+        if copy is not None and copy.versions.get(file, 0) == newest and at not in accused
+    ]
+
+
+def accused_of(copies: Copies, file: str) -> dict[int, None]:
+    return {at: None for copy in copies if copy is not None for at in copy.blames.get(file, ())}
+
+
+def write(shape: Shape, copies: Copies, file: str, newest: int) -> bool:
+    """Whether the next version of the file was taken by as many as it needs. What cannot be, changes nothing."""
+    takers = good(shape, copies, file, newest)
+    content = [at for at in takers if shape.keeps_content(at)]
+    if sum(copy is not None for copy in copies) < shape.writers or len(content) < shape.least:
+        return False
+    for at in takers:
+        copy = copies[at]
+        assert copy is not None
+        copy.versions[file] = newest + 1
+        missing = {other: None for other in range(shape.width) if other not in takers}
+        if missing:
+            copy.blames.setdefault(file, {}).update(missing)
+    return True
+
+
+def heal(shape: Shape, copies: Copies, file: str) -> bool:
+    """Whether something of the file was healed."""
+    accused = accused_of(copies, file)
+    sources = [at for at, copy in enumerate(copies) if copy is not None and at not in accused]
+    newest = max((_version(copies, at, file) for at in sources), default=0)
+    whole = [at for at in sources if shape.keeps_content(at) and _version(copies, at, file) == newest]
+    if len(whole) < shape.least:
+        return False
+    behind = [at for at, copy in enumerate(copies) if copy is not None and _version(copies, at, file) != newest]
+    sinks = {at: None for at, copy in enumerate(copies) if copy is not None and (at in accused or at in behind)}
+    for at in sinks:
+        copy = copies[at]
+        assert copy is not None
+        copy.versions[file] = newest
+        copy.blames.pop(file, None)
+    for copy in copies:
+        if copy is not None and file in copy.blames:
+            left = {at: None for at in copy.blames[file] if at not in sinks}
+            copy.blames[file] = left
+            if not left:
+                del copy.blames[file]
+    return bool(sinks)
+
+
+def is_split(shape: Shape, copies: Copies, file: str) -> bool:
+    """Whether all copies that answer are said to be behind by others."""
+    accused = accused_of(copies, file)
+    answering = [at for at, copy in enumerate(copies) if copy is not None and shape.keeps_content(at)]
+    return bool(answering) and all(at in accused for at in answering)
+
+
+def blame_new(copies: Copies, position: int, files: Sequence[str]) -> None:
+    """A brick that takes the place of another lacks everything, and those that run know it."""
+    for at, copy in enumerate(copies):
+        if copy is not None and at != position:
+            for file in files:
+                copy.blames.setdefault(file, {})[position] = None
+
+
+def is_whole(copy: Copy | None, newest: Mapping[str, int]) -> bool:
+    """Whether it has all that was ever said to be written."""
+    return copy is not None and all(copy.versions.get(file, 0) >= version for file, version in newest.items())
+
+
+def _version(copies: Copies, at: int, file: str) -> int:
+    copy = copies[at]
+    return copy.versions.get(file, 0) if copy is not None else -1

@@ -1,0 +1,74 @@
+"""What a glusterd has written down: who is in its pool, and which volumes there are. Each host has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from .lineage import Shape
+
+IN_CLUSTER, REJECTED = 3, 6
+STATES = {IN_CLUSTER: "Peer in Cluster", REJECTED: "Peer Rejected"}
+CREATED, STARTED, STOPPED = "Created", "Started", "Stopped"
+SERVER_QUORUM = "cluster.server-quorum-type"
+
+
+class BrickRecord(msgspec.Struct, frozen=True):
+    address: str
+    path: str
+    uuid: str  # of the glusterd that has it
+
+    @property
+    def name(self) -> str:
+        return f"{self.address}:{self.path}"
+
+
+class VolumeRecord(msgspec.Struct, frozen=True):
+    """Who finds another one with a higher version takes that over."""
+
+    name: str
+    id: str
+    shape: Shape
+    bricks: tuple[BrickRecord, ...]
+    options: Mapping[str, str]
+    status: str = CREATED
+    limit: int = 0
+    version: int = 1
+
+    @property
+    def started(self) -> bool:
+        return self.status == STARTED
+
+    @property
+    def needs_quorum(self) -> bool:
+        return self.options.get(SERVER_QUORUM) == "server"
+
+    def set_of(self, position: int) -> range:
+        begin = position - position % self.shape.width
+        return range(begin, begin + self.shape.width)
+
+    @property
+    def sets(self) -> list[range]:
+        return [self.set_of(at) for at in range(0, len(self.bricks), self.shape.width)]
+
+
+class PeerRecord(msgspec.Struct, frozen=True):
+    uuid: str
+    address: str
+    state: int = IN_CLUSTER
+
+
+class Glusterd:
+    """The state of one glusterd, which outlives its process."""
+
+    def __init__(self, uuid: str, address: str) -> None:
+        self.uuid = uuid
+        self.address = address
+        self.peers: dict[str, PeerRecord] = {}
+        self.volumes: dict[str, VolumeRecord] = {}
+        self.quorate = True
+
+    @property
+    def in_pool(self) -> bool:
+        return bool(self.peers)

@@ -1,0 +1,37 @@
+"""Known mistakes in how a GlusterFS cluster is kept, each a patch to the product: the scenario notices every one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.batch import Batch
+from tests.simulation.test_mutants import patched_source
+
+from .invariants import FOREIGN, HEALED, KEPT, NO_LOSS, RIGHT_BRICK
+from .test_scenario import MODULE
+
+MUTANTS = Path(__file__).parent / "mutants"
+CAUGHT_BY = {
+    "heal-not-awaited": [HEALED, NO_LOSS],
+    "wrong-brick-replaced": [RIGHT_BRICK, HEALED, NO_LOSS],
+    "owner-ignored": [FOREIGN],
+    "left-over-removed-early": [HEALED, KEPT],
+}
+MOST_SEEDS = 100
+
+
+def test_every_mutant_has_its_patch() -> None:
+    assert sorted(patch.stem for patch in MUTANTS.glob("*.patch")) == sorted(CAUGHT_BY)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_a_mutant_is_caught(name: str, tmp_path: Path) -> None:
+    patched_source(MUTANTS / f"{name}.patch", tmp_path)
+    batch = Batch(0, MOST_SEEDS, hash_seed=1, source=tmp_path / "src", module=MODULE)
+    outcome = batch.wait(timeout_s=550)
+    assert not outcome.passed, f"{name} was not noticed in {MOST_SEEDS} seeds"
+    assert outcome.last["violated"] in CAUGHT_BY[name], outcome.explain()

@@ -1,0 +1,194 @@
+"""Command lines of gluster and mishaps, step by step, and what is so after each: on the model and on real daemons.
+
+Hosts are `@0`, `@1` and so on. A step is compared when it has come to rest: who is in the pool and answers, which
+volumes there are with which bricks, which bricks have something to be healed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+VOLUME = "v"
+
+
+class State(msgspec.Struct, frozen=True):
+    """As one host sees it."""
+
+    peers: dict[str, bool]  # who is in the pool, and whether it is connected
+    volumes: dict[str, tuple[str, tuple[str, ...]]]  # status and bricks
+    heal: dict[str, str]  # brick → "whole", "pending" or "away"; of the started volume
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    step: str
+    refused: str  # the words of gluster, "" where it did what it was told
+    state: State
+
+
+class Ground(Protocol):
+    """Hosts with a disk each, mounted at /var/lib/bricks/0, and glusterd on every one of them; `@1` has the volume."""
+
+    async def gluster(self, host: int, words: Sequence[str]) -> str:
+        """The words with which it refused; "" where it did not."""
+        ...
+
+    async def kill(self, host: int) -> None: ...
+
+    async def boot(self, host: int) -> None: ...
+
+    async def kill_glusterd(self, host: int) -> None:
+        """And start it again: bricks run on meanwhile."""
+        ...
+
+    async def cut(self, host: int) -> None: ...
+
+    async def join(self, host: int) -> None:
+        """The cable is plugged in again."""
+        ...
+
+    async def replace_disk(self, host: int) -> None:
+        """Its disk dies, and a blank one is mounted at /var/lib/bricks/1."""
+        ...
+
+    async def write(self, file: int) -> None: ...
+
+    async def rest(self, host: int, expected: State | None) -> State:
+        """What is so when nothing changes any more: or, where that is known, when it is as expected."""
+        ...
+
+
+class Walk:
+    """Notes what comes of every step. `expected` is what another ground has shown before."""
+
+    def __init__(self, ground: Ground, expected: Sequence[Outcome] = ()) -> None:
+        self.ground = ground
+        self.outcomes: list[Outcome] = []
+        self._expected = expected
+
+    async def gluster(self, host: int, *words: str, seen_from: int | None = None) -> None:
+        refused = await self.ground.gluster(host, words)
+        await self._note(f"@{host}: gluster {' '.join(words)}", seen_from if seen_from is not None else host, refused)
+
+    async def happens(self, what: str, happening: Awaitable[None], seen_from: int = 1) -> None:
+        await happening
+        await self._note(what, seen_from)
+
+    async def _note(self, step: str, host: int, refused: str = "") -> None:
+        at = len(self.outcomes)
+        expected = self._expected[at].state if at < len(self._expected) else None
+        self.outcomes.append(Outcome(step, refused, await self.ground.rest(host, expected)))
+
+    async def begin(self, hosts: int = 3) -> None:
+        """A pool with a volume that was written to."""
+        for other in range(1, hosts):
+            await self.gluster(0, "peer", "probe", f"@{other}")
+        bricks = [brick(host) for host in range(3)]
+        await self.gluster(1, "volume", "create", VOLUME, "replica", "3", *bricks)
+        await self.gluster(1, "volume", "set", VOLUME, "network.ping-timeout", "5")
+        await self.gluster(1, "volume", "start", VOLUME)
+        await self.happens("a file is written", self.ground.write(0))
+
+
+def brick(host: int, disk: int = 0, name: str = VOLUME) -> str:
+    return f"@{host}:/var/lib/bricks/{disk}/{name}"
+
+
+async def three_four_three(walk: Walk) -> None:
+    await walk.begin()
+    await walk.gluster(1, "peer", "probe", "@3")
+    await walk.gluster(1, "volume", "replace-brick", VOLUME, brick(0), brick(3), "commit", "force")
+    await walk.gluster(1, "peer", "detach", "@0")
+    await walk.happens("a file is written", walk.ground.write(1))
+    await walk.gluster(1, "volume", "replace-brick", VOLUME, brick(2), brick(3, name="other"), "commit", "force")
+    await walk.gluster(1, "volume", "stop", VOLUME)
+    await walk.gluster(1, "volume", "delete", VOLUME)
+    await walk.gluster(1, "peer", "detach", "@3")
+
+
+async def a_disk_is_lost(walk: Walk) -> None:
+    await walk.begin()
+    await walk.happens("a disk is replaced by a blank one", walk.ground.replace_disk(2))
+    await walk.happens("a file is written", walk.ground.write(1))
+    new = brick(2, disk=1)
+    await walk.gluster(1, "volume", "replace-brick", VOLUME, brick(2), new, "commit", "force")
+    await walk.happens("a file is written", walk.ground.write(0))
+
+
+async def a_host_is_killed_and_back(walk: Walk) -> None:
+    await walk.begin()
+    await walk.happens("a host is killed", walk.ground.kill(2))
+    await walk.happens("a file is written", walk.ground.write(0))
+    await walk.gluster(1, "volume", "stop", "nothing")
+    await walk.gluster(1, "volume", "set", VOLUME, "user.mark", "set while one was away")
+    await walk.happens("it is started again", walk.ground.boot(2))
+    await walk.happens("as it sees it", walk.ground.write(1), seen_from=2)
+
+
+async def a_host_is_cut_off_and_back(walk: Walk) -> None:
+    await walk.begin()
+    await walk.happens("a host is cut off", walk.ground.cut(2))
+    await walk.happens("a file is written", walk.ground.write(0))
+    await walk.happens("it is back", walk.ground.join(2))
+
+
+async def every_command_twice(walk: Walk) -> None:
+    """Whoever was killed after a command gives it again."""
+    await walk.begin()
+    await walk.gluster(0, "peer", "probe", "@1")
+    await walk.gluster(1, "volume", "create", VOLUME, "replica", "3", *(brick(host) for host in range(3)))
+    await walk.gluster(1, "volume", "create", "w", "replica", "3", *(brick(host) for host in range(3)))
+    await walk.gluster(1, "volume", "start", VOLUME)
+    await walk.gluster(1, "volume", "start", VOLUME, "force")
+    await walk.gluster(1, "volume", "quota", VOLUME, "enable")
+    await walk.gluster(1, "volume", "quota", VOLUME, "enable")
+    await walk.gluster(1, "peer", "probe", "@3")
+    for _ in range(2):
+        await walk.gluster(1, "volume", "replace-brick", VOLUME, brick(2), brick(3), "commit", "force")
+    for _ in range(2):
+        await walk.gluster(1, "peer", "detach", "@2")
+    await walk.gluster(1, "peer", "detach", "@3")
+    await walk.gluster(1, "volume", "delete", VOLUME)
+    for _ in range(2):
+        await walk.gluster(1, "volume", "stop", VOLUME)
+    for _ in range(2):
+        await walk.gluster(1, "volume", "delete", VOLUME)
+    await walk.gluster(1, "volume", "info", VOLUME)
+
+
+async def daemons_die(walk: Walk) -> None:
+    await walk.begin()
+    for host in range(3):
+        await walk.happens(f"the glusterd of @{host} is killed", walk.ground.kill_glusterd(host))
+    await walk.happens("a host is killed", walk.ground.kill(2))
+    await walk.gluster(1, "volume", "stop", VOLUME)
+    await walk.gluster(1, "volume", "delete", VOLUME)
+    await walk.gluster(1, "volume", "start", VOLUME)
+    await walk.happens("it is started again", walk.ground.boot(2))
+    await walk.happens("a file is written", walk.ground.write(1), seen_from=2)
+
+
+async def a_host_never_comes_back(walk: Walk) -> None:
+    await walk.begin()
+    await walk.gluster(1, "peer", "probe", "@3")
+    await walk.happens("a host is killed", walk.ground.kill(2))
+    await walk.gluster(1, "volume", "replace-brick", VOLUME, brick(2), brick(3), "commit", "force")
+    await walk.gluster(1, "peer", "detach", "@2")
+    await walk.happens("another host is killed", walk.ground.kill(0))
+    await walk.gluster(1, "peer", "detach", "@2", "force")
+    await walk.happens("that one is started again", walk.ground.boot(0))
+    await walk.happens("as it sees it", walk.ground.write(1), seen_from=0)
+
+
+WALKS: tuple[Callable[[Walk], Awaitable[None]], ...] = (
+    three_four_three,
+    a_disk_is_lost,
+    a_host_is_killed_and_back,
+    a_host_is_cut_off_and_back,
+    every_command_twice,
+    daemons_die,
+    a_host_never_comes_back,
+)
+HOSTS = 4
