@@ -27,6 +27,7 @@ def test_without_hosts_it_says_what_comes_first(url: str, cli: Cli) -> None:
     assert "qm join" in shown.err
 
 
+@pytest.mark.slow
 def test_a_silent_host_and_one_that_does_not_answer_are_mistakes_and_nothing_is_left_of_the_question(
     url: str, cli: Cli
 ) -> None:

@@ -179,3 +179,16 @@ def test_a_moment_that_is_forgotten_between_two_parts_is_made_up_for(cli: Cli, m
     monkeypatch.setattr(ObjectStore, "list", forget)
     cli("apply", "-f", "-", stdin=LEASES)
     assert len(cli("get", "leases", "-o", "name").lines) == 3
+
+
+def test_access_modes_are_words_and_no_list_of_a_program(cli: Cli, write: Write) -> None:
+    volume = """apiVersion: v1
+kind: PersistentVolume
+metadata: {name: one}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce, ReadOnlyMany]
+  hostPath: {path: /srv/one}
+"""
+    assert cli("apply", "-f", write("volume.yaml", volume)).code == 0
+    assert "ReadWriteOnce ReadOnlyMany" in cli("get", "pv").out

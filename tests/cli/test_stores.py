@@ -174,6 +174,7 @@ async def test_a_definition_that_differs_is_named_and_replaced_on_request_only(
     assert {line.split()[1] for line in qm("crd", "install").lines} == {"unchanged"}
 
 
+@pytest.mark.slow
 def test_upgrading_goes_with_installing(qm: Program) -> None:
     result = qm("crd", "--upgrade")
     assert result.code == 2

@@ -213,6 +213,7 @@ async def test_a_body_that_does_not_say_its_length_is_bounded_too() -> None:
     assert (compressed.status, compressed.json()["reason"]) == (415, "UnsupportedMediaType")
 
 
+@pytest.mark.slow
 async def test_a_body_that_does_not_arrive_is_given_up() -> None:
     async with service(ServiceOptions(port=0, body_timeout_s=0.1)) as url:
         answer = await sent(url, b"{", headers=[("Content-Length", "10")])

@@ -118,6 +118,7 @@ async def test_at_the_deadline_the_whole_process_group_is_killed(tmp_path: Path)
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.slow
 async def test_who_ignores_sigterm_gets_sigkill() -> None:
     started = time.monotonic()
     with pytest.raises(CommandDeadlineError):

@@ -142,6 +142,7 @@ def test_missing_server_is_an_error_that_names_the_command(monkeypatch: pytest.M
         binaries.find_program("kube-apiserver")
 
 
+@pytest.mark.slow
 def test_tests_wait_for_a_build_only_while_somebody_builds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)

@@ -28,6 +28,7 @@ def on_the_model(walk: Callable[[Walk], Awaitable[None]], directory: Path) -> li
     return run(walked, seed=SEED).value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walk", WALKS)
 def test_the_model_comes_to_rest_after_every_step(walk: Callable[[Walk], Awaitable[None]], tmp_path: Path) -> None:
     outcomes = on_the_model(walk, tmp_path)

@@ -76,7 +76,7 @@ class PersistentVolumeClaimStatus(Struct):
         Column("Status", ".status.phase"),
         Column("Volume", ".spec.volumeName"),
         Column("Capacity", ".status.capacity.storage"),
-        Column("Access Modes", ".status.accessModes"),
+        Column("Access Modes", ".status.accessModes[*]"),
         Column("StorageClass", ".spec.storageClassName"),
         AGE,
         Column("VolumeMode", ".spec.volumeMode", wide=True),
@@ -199,7 +199,7 @@ class PersistentVolumeStatus(Struct):
     namespaced=False,
     columns=(
         Column("Capacity", ".spec.capacity.storage"),
-        Column("Access Modes", ".spec.accessModes"),
+        Column("Access Modes", ".spec.accessModes[*]"),
         Column("Reclaim Policy", ".spec.persistentVolumeReclaimPolicy"),
         Column("Status", ".status.phase"),
         Column("Claim", ".spec.claimRef.name"),
