@@ -47,7 +47,7 @@ LINT = Step("lint", module("ruff", "check", "--quiet"))
 TYPES = Step("types", module("mypy", "--strict"))
 IMPORTS = Step("imports", [os.path.join(os.path.dirname(sys.executable), "lint-imports"), "--no-cache"])
 LINTERS = [FORMAT, LINT, IMPORTS, TYPES]
-BENCHMARKS = Step("benchmarks", module("bench", "--bench", "all", "--quick"))
+BENCHMARKS = Step("benchmarks", module("bench", "--bench", "all", "--quick"), live=True)
 
 
 def pytest_step(
@@ -118,19 +118,13 @@ async def test(deep: bool) -> list[Result]:
         # Tests that need a server wait for its build; the others fill the processors meanwhile.
         markers, timeout_s = ("deep or not deep", DEEP_TIMEOUT_S) if deep else ("not deep", STEP_TIMEOUT_S)
         tests = pytest_step("tests", markers, live=True, timeout_s=timeout_s)
-        beside, tested = await asyncio.gather(_beside_the_tests(build), run(tests))
+        linters, tested = await asyncio.gather(run_in_order(LINTERS), run(tests))
+        built = await asyncio.wait_for(build.wait(), STEP_TIMEOUT_S) == 0
     finally:
         if build.returncode is None:
             build.terminate()
             await build.wait()
-    return [*beside, tested]
-
-
-async def _beside_the_tests(build: asyncio.subprocess.Process) -> list[Result]:
-    """The benchmarks in their quick form judge no timing, so they may share the machine."""
-    linters = await run_in_order(LINTERS)
-    built = await asyncio.wait_for(build.wait(), STEP_TIMEOUT_S) == 0
-    return [*linters, Result("build of servers", built), await run(BENCHMARKS)]
+    return [*linters, tested, Result("build of servers", built), await run(BENCHMARKS)]
 
 
 def totals(results: Sequence[Result]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.engine import Election
-from quartermaster.resources import ConfigMap, Host, StorageNode, StorageStatus, from_document
+from quartermaster.resources import ConfigMap, Host, Lease, StorageNode, StorageStatus, from_document
+from quartermaster.resources.kubernetes.core import LeaseSpec
 from quartermaster.resources.marks import (
     ABANDON,
     APPROVED,
@@ -27,6 +30,7 @@ from quartermaster.resources.marks import (
 )
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores import open_store
+from quartermaster.support import clock
 from tests.cli.conftest import Cli, interrupt
 from tests.cli.test_volume import read, store_url, write
 
@@ -59,6 +63,14 @@ def node(name: str = "n1", *, host: str = "h1", **details: Any) -> StorageNode:
 
 def host(state: str) -> Host:
     return from_document(Host, {"metadata": {"name": "h1", "namespace": "default"}, "status": {"state": state}})
+
+
+def heartbeat(*, ago_s: float) -> Lease:
+    then = datetime.fromtimestamp(clock.wall_time() - ago_s, UTC).isoformat()
+    return Lease(
+        metadata=ObjectMeta(name="heartbeat.h1", namespace="default"),
+        spec=LeaseSpec(holder_identity="h1", lease_duration_seconds=40, renew_time=then),
+    )
 
 
 def marks_of(url: str, kind: type[Any], name: str) -> dict[str, str]:
@@ -251,8 +263,33 @@ def test_a_node_is_given_up_only_when_its_host_is_silent_and_somebody_said_yes(s
     write(store_url, node(), host("Ready"))
     result = cli("node", "remove", "n1", "--lost", "--yes")
     assert result.code == 2
-    assert "cannot give up n1: its host h1 lives" in result.err
+    assert "cannot give up n1: its host h1 lives (it counts as silent after 30 s)" in result.err
     assert marks_of(store_url, StorageNode, "n1") == {}
+
+
+def test_a_host_that_lives_is_deleted_only_by_force(store_url: str, cli: Cli, tmp_path: Path) -> None:
+    write(store_url, host("Ready"), heartbeat(ago_s=9))
+    given = tmp_path / "host.yaml"
+    given.write_text("apiVersion: orchestration.coreos.com/v1alpha1\nkind: Host\nmetadata: {name: h1}\n")
+    for words in (("host", "h1"), ("host", "h1", "--dry-run"), ("-f", str(given)), ("hosts", "--all", "--yes")):
+        result = cli("delete", *words)
+        assert (result.code, result.out) == (1, "")
+        assert re.search(
+            r"cannot delete host h1: it lives \(last heard \d+ s ago; it counts as silent after 30 s\); `qm leave`",
+            result.err,
+        )
+    assert cli("delete", "host", "h1", "--force").out == 'host.orchestration.coreos.com "h1" deleted\n'
+
+
+def test_a_silent_host_is_deleted_when_no_storage_node_is_on_it(store_url: str, cli: Cli) -> None:
+    write(store_url, node(), host("Lost"))
+    result = cli("delete", "host", "h1")
+    assert result.code == 1
+    assert (
+        "cannot delete host h1: it is the storage node n1; `qm node remove n1 --lost` gives it up first" in result.err
+    )
+    assert cli("node", "remove", "n1", "--lost", "--yes").code == 0
+    assert cli("delete", "host", "h1").code == 0
 
 
 def test_a_lost_node_is_marked_with_the_name_of_its_host_before_it_is_deleted(store_url: str, cli: Cli) -> None:

@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from quartermaster.orchestration.joining.access import StoreAccess, write_access
+from quartermaster.orchestration.joining.authority import Authority
+from quartermaster.orchestration.joining.certificates import HostCertificates
+from quartermaster.orchestration.joining.tokens import Token, encode
 from quartermaster.testing.servers import find_program
 from tests.cli.conftest import Cli, Result
 
 TIMEOUT_S = 150
+TOKEN = encode(Token(id="a", secret="b", fingerprint="c", addresses=("127.0.0.1:1",)))
 
 
 @pytest.fixture
@@ -27,6 +32,37 @@ def test_a_token_that_is_damaged_is_told_so(cli: Cli, state: Path) -> None:
     assert result.code == 1
     assert "cannot read the token: it is damaged or was not copied whole" in result.err
     assert cli("join", "-", "--name", "h2", "--address", "127.0.0.1", stdin="oops\n").code == 1
+
+
+@pytest.mark.parametrize("verb", [("up",), ("up", "--single"), ("join", TOKEN)])
+@pytest.mark.parametrize("address", ["300.1.1.1", "h2.example", "0.0.0.0", "224.0.0.1"])
+def test_what_is_no_address_of_a_host_is_refused_at_once(
+    cli: Cli, state: Path, verb: tuple[str, ...], address: str
+) -> None:
+    result = cli(*verb, "--name", "h2", "--address", address)
+    assert result.code == 2
+    assert f'cannot use "{address}": it is not the IP address of a host' in result.err
+    assert list(state.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", [("up",), ("up", "--single"), ("join", TOKEN)])
+@pytest.mark.parametrize("address", ["203.0.113.77", "2001:db8::7"])
+def test_an_address_that_this_host_does_not_have_is_refused_before_anything_is_done(
+    cli: Cli, state: Path, verb: tuple[str, ...], address: str
+) -> None:
+    result = cli(*verb, "--name", "h2", "--address", "127.0.0.1", "--address", address)
+    assert result.code == 2
+    assert f"cannot use {address}: this host does not have that address; it has " in result.err
+    assert list(state.iterdir()) == []
+
+
+def test_a_host_of_a_cluster_takes_no_token_of_another_nor_nonsense(cli: Cli, state: Path) -> None:
+    write_access(StoreAccess(directory=str(state), host="h2", namespace="default", joined="x", endpoints=()))
+    HostCertificates(state).write_authority(Authority.create(now=0.0).certificate)
+    assert "cannot read the token" in cli("join", "nonsense", "--name", "h2").err
+    result = cli("join", TOKEN, "--name", "h2")
+    assert result.code == 2
+    assert "this host belongs to another cluster than the token is for, as h2" in result.err
 
 
 def test_tokens_need_a_cluster_of_our_own(cli: Cli, state: Path) -> None:
@@ -107,12 +143,20 @@ def test_the_whole_way_from_up_to_leave(etcd_command_line: Hosts) -> None:
     assert joined.out == "h2 is up\n", joined.err
     assert [line.split()[:2] for line in qm("h2", "get", "hosts").lines[1:]] == [["h1", "Ready"], ["h2", "Ready"]]
 
+    stolen = qm("h3", "join", "--name", "h3", "--address", qm.at("h2")[3], qm("h1", "token", "create").out.strip())
+    assert stolen.code == 1
+    assert f"cannot join as h3: the address {qm.at('h2')[3]} is that of host h2" in stolen.err
     again = qm("h3", "join", *qm.at("h3"), token)
     assert again.code == 1
     assert "host h2 has used it, and it works once; make a new one with `qm token create`" in again.err
     denied = qm("h2", "token", "create")
     assert denied.code == 1
     assert "run it on a host that carries a member of etcd" in denied.err
+    declared = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}}'
+    refused = qm("h2", "apply", "-f", "-", stdin=declared)
+    assert refused.code == 1
+    assert "declare things on a host that carries a member of etcd, once `qm up` was run there" in refused.err
+    assert qm("h1", "apply", "-f", "-", stdin=declared).code == 0
     assert "used by h2" in qm("h1", "token", "list").out
 
     needed = qm("h1", "down")

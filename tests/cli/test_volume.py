@@ -212,7 +212,7 @@ def test_the_mounts_of_a_host_that_is_gone_are_given_up_by_name(
     assert cli("volume", "unmount", "data", "--host", "another").out == ""
     alive = cli("volume", "unmount", "data", "--gone", HOST)
     assert (alive.code, "it lives" in alive.err) == (1, True)
-    assert cli("delete", "host", HOST).code == 0
+    assert cli("delete", "host", HOST, "--force").code == 0
     assert cli("volume", "unmount", "data", "--gone", HOST).out == f"{tmp_path}/made on {HOST} given up\n"
     assert mounts_of(read(store_url, PersistentVolume, "v1")) == {}
 

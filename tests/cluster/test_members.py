@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from quartermaster.backends.etcd.tool import DAEMON
+from quartermaster.support.errors import CommandError
 from quartermaster.testing.lab import VirtualHost
 
 from .conftest import MakeSite
@@ -67,6 +68,37 @@ async def test_etcd_grows_to_three_and_a_host_lost_for_good_is_replaced_under_a_
         await site.until("the host is missed", silent)
         await site.qm("delete", "host", third.name, "--yes")
         await site.until_members(first, second, fourth)
+
+
+async def test_a_host_has_its_own_address_stays_while_it_lives_and_declares_things_where_a_member_is(
+    make_site: MakeSite,
+) -> None:
+    site = await make_site(3, spare=1)
+    assert isinstance(site, Standalone)
+    first, second, third, fourth = site.lab.hosts
+    await site.until_members(first, second, third)
+    token = (await site.qm("token", "create")).split()[-1]
+    for address in (first.address, "10.99.0.1"):
+        with pytest.raises(CommandError, match=rf"cannot use {address}: this host does not have that address; it has"):
+            await site.qm("join", token, "--address", address, host=fourth)
+    with pytest.raises(CommandError, match=rf"cannot delete host {second.name}: it lives \(last heard"):
+        await site.qm("delete", "host", second.name)
+    await site.qm("join", token, host=fourth)  # the mistakes have cost no token
+    assert await site.members() == [first.name, second.name, third.name]
+
+    declared = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}}'
+    with pytest.raises(CommandError, match="declare things on a host that carries a member of etcd"):
+        await site.qm("apply", "-f", "-", host=second, stdin=declared)
+
+    async def declares() -> bool:
+        """The certificate of a leader comes a moment after the member serves."""
+        await site.qm("up", host=second)
+        try:
+            return bool(await site.qm("apply", "-f", "-", host=second, stdin=declared))
+        except CommandError:
+            return False
+
+    await site.until("things are declared on the second host", declares)
 
 
 async def test_a_daemon_that_dies_is_started_again_and_one_that_lives_outlives_its_agent(make_site: MakeSite) -> None:

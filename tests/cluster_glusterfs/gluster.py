@@ -44,8 +44,8 @@ async def replace_disk(host: VirtualHost) -> None:
 
 async def status_of(site: Site) -> dict[str, Any]:
     items = (await site.show("storagestatus"))["items"]
-    found: dict[str, Any] = items[0] if items else {"spec": {}, "status": {}}
-    return found
+    found: dict[str, Any] = items[0] if items else {}
+    return {"spec": {}, "status": {}, **found}  # an API server has an object before it has its status
 
 
 async def is_whole(site: Site, nodes: int) -> bool:

@@ -46,8 +46,10 @@ def known_steps() -> list[Step]:
 
 
 class Killing:
-    def __init__(self, site: Site, directory: Path) -> None:
+    def __init__(self, site: Site, directory: Path, phases: Sequence[str] = PHASES) -> None:
+        """`phases`: those that come; without "add" the fourth host is not needed."""
         self.site = site
+        self.phases = phases
         self.journal = Journal(directory)
         self._directory = directory
         self._processes: dict[tuple[str, str], LabProcess] = {}
@@ -58,21 +60,23 @@ class Killing:
         self.journal.arm_all([])
         self.journal.begin("")
         *three, fourth = self.site.lab.hosts
-        await self.site.add(fourth)
+        if "add" in self.phases:
+            await self.site.add(fourth)
         await self.site.apply(CALM)
         for host in three:
             await self.site.apply(NODE.format(host=host.name))
         await until_whole(self.site, 3)
-        await until_the_store_outlives_a_host(self.site)
-        for host, role in processes_of(self.site):
+        if "add" in self.phases:
+            await until_the_store_outlives_a_host(self.site)  # what makes it so would be steps as well
+        for host, role in self._roles():
             await self.site.end_process(host, role)
             await self._start(host, role)
         await self._until("three nodes serve", lambda: is_whole(self.site, 3))
 
-    async def cycle(self, fatals: Sequence[Fatal], phases: Sequence[str] = PHASES) -> list[Step]:
+    async def cycle(self, fatals: Sequence[Fatal]) -> list[Step]:
         """All that was done, when all phases have come to their end; whoever died in between is back."""
         self.journal.arm_all(fatals)
-        for phase in phases:
+        for phase in self.phases:
             self.journal.begin(phase)
             await getattr(self, f"_{phase}")()
         self.journal.begin("")
@@ -116,6 +120,10 @@ class Killing:
         await self.site.qm("delete", "pvc", "data", "--no-wait")
         await self._until("no volume and no brick is left", self._is_deleted)
 
+    def _roles(self) -> list[tuple[VirtualHost, str]]:
+        unused = () if "add" in self.phases else (self._fourth.name,)
+        return [(host, role) for host, role in processes_of(self.site) if host.name not in unused]
+
     @property
     def _second(self) -> VirtualHost:
         return self.site.lab.hosts[1]
@@ -132,7 +140,7 @@ class Killing:
 
     async def _until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
         async def revived() -> bool:
-            for host, role in processes_of(self.site):
+            for host, role in self._roles():
                 if not self._processes[host.name, role].running:
                     await self._start(host, role)
             return await holds()

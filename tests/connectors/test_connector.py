@@ -244,6 +244,7 @@ async def failure_of(work: Any) -> BaseException | None:
     return None
 
 
+@pytest.mark.slow
 async def test_a_program_that_outlives_its_starter_is_waited_for_and_its_daemon_is_not() -> None:
     script = "sleep 30 </dev/null >/dev/null 2>&1 & sleep 0.5"
     argv = ("sh", "-c", script)

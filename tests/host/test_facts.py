@@ -3,8 +3,17 @@
 import os
 from pathlib import Path
 
+import pytest
+
 from quartermaster.host.commands import HostCommands
-from quartermaster.host.facts import addresses, gather_facts, parse_addresses, parse_os_release, routed_address
+from quartermaster.host.facts import (
+    addresses,
+    can_listen_on,
+    gather_facts,
+    parse_addresses,
+    parse_os_release,
+    routed_address,
+)
 from quartermaster.host.fake import FakeCommands
 
 
@@ -44,3 +53,19 @@ def test_the_distribution_is_read_as_people_know_it() -> None:
 
 async def test_without_the_program_the_address_towards_others_is_found() -> None:
     assert await addresses(FakeCommands()) == routed_address()
+
+
+async def test_a_host_listens_on_its_own_addresses_and_on_no_others() -> None:
+    assert can_listen_on("127.30.1.2")
+    assert not can_listen_on("203.0.113.77")
+    assert not can_listen_on("2001:db8::77")
+    assert not can_listen_on("255.255.255.255")
+
+
+def test_where_the_kernel_allows_every_address_none_is_believed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "4").write_text("1\n")
+    monkeypatch.setattr("quartermaster.host.facts._FOREIGN", str(tmp_path / "{}"))
+    assert not can_listen_on("0.0.0.0")
+    assert can_listen_on("127.0.0.1")

@@ -35,7 +35,7 @@ class GuestError(Exception):
 
 
 class Machine:
-    """What boots: the argument list for a directory that both sides see. Fetched before its time runs."""
+    """What boots: its argument list for a directory that both sides see, and how long that may take."""
 
     def __init__(self, command: Callable[[Path], Sequence[str]], *, boot_timeout_s: float = BOOT_TIMEOUT_S) -> None:
         self.command = command

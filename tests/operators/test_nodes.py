@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quartermaster.host.devices.model import Signature
-from quartermaster.resources import Assignment, PersistentVolumeClaim, StorageCluster, StorageNode, StorageStatus
+from quartermaster.resources import Assignment, Host, PersistentVolumeClaim, StorageCluster, StorageNode, StorageStatus
 from quartermaster.resources.conditions import find_condition
 from quartermaster.resources.marks import ABANDON, APPROVED, DRAIN, MAINTENANCE, NODE_FINALIZER, PAUSED
 from quartermaster.support.errors import InvalidError
@@ -275,6 +275,39 @@ async def test_a_node_whose_host_is_lost_is_given_up_only_when_somebody_says_so(
         assert await made.get(StorageNode, "h2") is None
         status = await made.status()
         assert (status.spec.status, status.status.node_count) == ("ONLINE", 1)
+
+
+@simulated()
+@pytest.mark.parametrize("first", ["host", "node"])
+async def test_a_host_that_was_given_up_and_deleted_clears_away_what_it_runs_when_it_comes_back(first: str) -> None:
+    async with world() as made:
+        made.lead()
+        made.host("h1")
+        machine = made.host("h2")
+        disk = machine.add_disk("vdb", serial="B")
+        await made.node("h1")
+        await made.node("h2", devices=[disk])
+        await settled(20)
+        assert (await made.storage_node("h2")).status.state == "Ready"
+        written = machine.disks[disk].signatures
+        assert len(machine.mounts) == 2
+        await made.stop("h2")
+        await settled(10)
+        if first == "host":
+            await made.store.delete(Host, "h2", NAMESPACE)
+            await settled(10)
+        await made.annotate(StorageNode, "h2", ABANDON, "h2")
+        await made.store.delete(StorageNode, "h2", NAMESPACE)
+        await settled(30)
+        assert await made.get(StorageNode, "h2") is None
+        if first == "node":
+            await made.store.delete(Host, "h2", NAMESPACE)
+        made.host("h2")
+        await settled(200)
+        assert len(machine.mounts) == 1
+        left = (await made.store.list(Assignment, NAMESPACE, fields="spec.host=h2")).items
+        assert [one.metadata.name for one in left] == []
+        assert machine.disks[disk].signatures == written != ()
 
 
 @simulated()

@@ -18,12 +18,12 @@ Examples:
   qm delete sn -l rack=a --dry-run             see first
   qm delete sn --all --yes                     all of the namespace
   qm delete storagecluster a --cascade orphan  keep what it owns
+  qm delete host h3                            one that is lost for good
 """
 
 
 # What kubectl has and nothing here could obey.
 _ELSEWHERE = {
-    "--force": "an object is deleted at once, unless a finalizer holds it",
     "--grace-period": "objects here have no grace period",
     "--now": "an object is deleted at once, unless a finalizer holds it",
 }
@@ -72,13 +72,14 @@ class _Command(click.Command):
     help="How long to wait for each: 30, 2s, 1m.",
 )
 @click.option("--ignore-not-found", is_flag=True, help="It is no error when an object is not there.")
+@click.option("--force", is_flag=True, help="A Host also while it lives or storage nodes are on it.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @store_options
 def command(session: Session, *, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> None:
     """Delete objects, by name or by file.
 
     An object with finalizers goes when those who put them there have done their part; the command says what it is held
-    by. Finalizers are never taken away here.
+    by. Finalizers are never taken away here. A Host is refused while it lives: `qm leave`, on that host, takes it out.
     """
     from quartermaster.cli.deleting import Plan, delete
 

@@ -19,6 +19,7 @@ from quartermaster.cli.given import Given, place, read_given
 from quartermaster.cli.progress import Progress
 from quartermaster.cli.session import Session
 from quartermaster.resources import Object, kind_of
+from quartermaster.resources.orchestration import Host
 from quartermaster.support.deadlines import within
 from quartermaster.support.errors import (
     DeadlineError,
@@ -57,6 +58,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     wait: bool = True
     timeout_s: float = 60.0
     ignore_not_found: bool = False
+    force: bool = False
     dry_run: bool = False
 
 
@@ -198,6 +200,10 @@ def _account(done: int, rest: int) -> None:
 
 async def _delete_one(store: Store, one: _Chosen, plan: Plan) -> Object | None:
     propagation = _PROPAGATION[plan.cascade]
+    if one.kind is Host and not plan.force:
+        from quartermaster.cli.hearing import refuse_needed_host
+
+        await refuse_needed_host(store, one.name, one.namespace)
     try:
         return await store.delete(
             one.kind, one.name, one.namespace, uid=one.uid, propagation=propagation, dry_run=plan.dry_run

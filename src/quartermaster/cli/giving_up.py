@@ -10,6 +10,7 @@ from functools import partial
 
 import click
 
+from quartermaster.cli.hearing import last_heard
 from quartermaster.cli.mounting import Here, absolute, here, is_meant, is_path
 from quartermaster.cli.session import Session
 from quartermaster.planning.health import READY
@@ -64,7 +65,9 @@ async def _refuse_living(store: Store, place: Here) -> None:
     found = (await store.list(Host, place.namespace, fields=f"metadata.name={place.host}")).items
     if found and found[0].status.state == READY:
         raise ConflictError(
-            f"cannot give up the mounts of {place.host}: it lives", hint="run `qm volume unmount` there, without --gone"
+            f"cannot give up the mounts of {place.host}: it lives "
+            f"({await last_heard(store, place.namespace, place.host)})",
+            hint="run `qm volume unmount` there, without --gone",
         )
 
 

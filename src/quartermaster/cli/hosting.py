@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.etcd.tool import DAEMON as ETCD_DAEMON
+from quartermaster.cli.addressing import require_own
 from quartermaster.cli.contexts import change, contexts_path, embedded_path, with_context, with_current
 from quartermaster.cli.offering import Offer
 from quartermaster.cli.session import Session
@@ -97,6 +98,7 @@ async def bring_up(session: Session, offer: Offer, wanted: Wanted) -> None:
     machine = this_host(directory)
     before = read_settings(directory)
     refuse_other_kind(before, single=wanted.single)
+    await require_own(offer.addresses, machine.commands)
     settings = offered(before or HostSettings(name=host_name()), offer, session.given_namespace)
     if wanted.debounce_s is not None:
         settings = replace(settings, timings=replace(settings.timings, debounce_s=wanted.debounce_s))

@@ -10,6 +10,7 @@ import click
 from msgspec.structs import replace
 
 from quartermaster.backends.etcd.tool import DAEMON as ETCD_DAEMON
+from quartermaster.cli.addressing import require_own
 from quartermaster.cli.contexts import change, contexts_path, without_context
 from quartermaster.cli.hosting import (
     AGENT_DAEMON,
@@ -34,6 +35,7 @@ from quartermaster.orchestration.joining.certificates import HostCertificates
 from quartermaster.orchestration.joining.client import join
 from quartermaster.orchestration.joining.leaving import announce, forget, reasons_to_stay, what_is_left
 from quartermaster.orchestration.joining.remains import discard, remains
+from quartermaster.orchestration.joining.tokens import decode
 from quartermaster.stores import Store, open_store
 from quartermaster.support.deadlines import within
 from quartermaster.support.errors import ConflictError, DeadlineError, NotFoundError, UsageError
@@ -49,6 +51,8 @@ async def join_cluster(session: Session, token: str, offer: Offer, wanted: Wante
         raise UsageError(
             f"cannot join: this host is alone, on {before.store}", hint="`qm store migrate` moves it to etcd"
         )
+    carried = decode(token)
+    await require_own(offer.addresses, machine.commands)
     settings = offered(before or HostSettings(name=host_name()), offer, session.given_namespace)
     if wanted.debounce_s is not None:
         settings = replace(settings, timings=replace(settings.timings, debounce_s=wanted.debounce_s))
@@ -62,6 +66,11 @@ async def join_cluster(session: Session, token: str, offer: Offer, wanted: Wante
         )
     elif access.host != settings.name:
         raise UsageError(f"cannot join as {settings.name}: this host is in a cluster, as {access.host}")
+    elif not HostCertificates(directory).knows(carried.fingerprint):
+        raise UsageError(
+            f"cannot join: this host belongs to another cluster than the token is for, as {access.host}",
+            hint="`qm leave` takes it out of that one",
+        )
     settings = replace(settings, namespace=access.namespace)
     write_settings(directory, settings)
     context = save_context(wanted.context or settings.name, access.url, settings.namespace)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from quartermaster.cli.hearing import last_heard
 from quartermaster.cli.holding import with_marks
 from quartermaster.cli.progress import Status
 from quartermaster.cli.session import Session
@@ -84,7 +85,8 @@ async def remove_lost(session: Session, name: str, *, yes: bool, wish: Wish) -> 
         host = node.status.host
         if host and not await _is_silent(store, namespace, host):
             raise UsageError(
-                f"cannot give up {name}: its host {host} lives", hint=f"`qm node remove {name}` moves its data first"
+                f"cannot give up {name}: its host {host} lives ({await last_heard(store, namespace, host)})",
+                hint=f"`qm node remove {name}` moves its data first",
             )
         if not yes:
             click.confirm(f"Give up everything that was on {host or name}?", abort=True, err=True)

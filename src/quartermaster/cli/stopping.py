@@ -64,7 +64,7 @@ async def _standing(access: StoreAccess, machine: Host) -> Standing | None:
         return None
     finally:
         await tool.close()
-    ours = any(config.peer_url in member.peer_urls for member in answering)
+    ours = any(config.member == member.name for member in answering)
     return Standing(len(voters), len(answering), ours, needed_by)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace as changed
 
+from quartermaster.cli.addressing import require_own
 from quartermaster.cli.hosting import AGENT_DAEMON, save_context, start_agent, tell, this_host, wait_until_up
 from quartermaster.cli.session import Session
 from quartermaster.host.facts import addresses
@@ -62,6 +63,7 @@ async def become_first(session: Session, given: tuple[str, ...]) -> None:
             hint="to copy a store into another, name that one's URL",
         )
     machine = this_host(directory)
+    await require_own(given, machine.commands)
     found = given or settings.addresses or await addresses(machine.commands)
     access = await bootstrap(directory, settings.name, found, machine=machine, namespace=settings.namespace)
     tell(f"etcd runs at {', '.join(access.endpoints)}")

@@ -18,10 +18,12 @@ from quartermaster.host import procfs
 from quartermaster.host.commands import Command, Commands
 from quartermaster.host.daemons.systemd import systemd_is_running
 from quartermaster.host.tools import registered
+from quartermaster.support.addresses import is_loopback
 from quartermaster.support.errors import ToolMissingError
 
 _OS_RELEASE = Path("/etc/os-release")
 _VERB = "list the addresses of this host"
+_FOREIGN = "/proc/sys/net/ipv{}/ip_nonlocal_bind"
 _ELSEWHERE = ("198.51.100.1", 9)  # of a network that documents use
 
 
@@ -73,6 +75,30 @@ def routed_address() -> tuple[str, ...]:
         except OSError:
             return ()
         return (str(probe.getsockname()[0]),)
+
+
+def can_listen_on(address: str) -> bool:
+    """Whether this host has the address on any of its links, the loopback included. Nothing is sent.
+
+    Where the kernel lets programs listen on addresses that the host has not, that tells nothing.
+    """
+    version = 6 if ":" in address else 4
+    if not is_loopback(address) and _kernel_says_yes(_FOREIGN.format(version)):
+        return False
+    with socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+            probe.connect((address, _ELSEWHERE[1]))  # refused for the broadcast address of a network
+        except OSError:
+            return False
+    return True
+
+
+def _kernel_says_yes(path: str) -> bool:
+    try:
+        return Path(path).read_text().strip() == "1"
+    except OSError:
+        return False
 
 
 def parse_addresses(links: list[dict[str, Any]]) -> tuple[str, ...]:

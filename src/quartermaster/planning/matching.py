@@ -13,7 +13,8 @@ from ipaddress import ip_address
 import msgspec
 
 from quartermaster.planning.cluster import Verdict
-from quartermaster.resources.marks import HOSTNAME_LABEL, NODE_FINALIZER
+from quartermaster.resources.marks import ABANDON, HOSTNAME_LABEL, NODE_FINALIZER
+from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Host
 from quartermaster.resources.storage import DEFAULT_CLUSTER, StorageNode, cluster_of
 
@@ -67,7 +68,7 @@ def match_hosts(
         if match.host is not None:
             wrong = (
                 _same_host(node, match.host, taken, shared=node.spec.type in sharing)
-                or _foreign_address(node, match.host)
+                or (_foreign_address(node, match.host) if finder.knows(match.host) else None)
                 or _same_address(node, addresses)
             )
             match = msgspec.structs.replace(match, wrong=wrong)
@@ -86,9 +87,16 @@ class _Finder:
             for pair in labels.items():
                 self._by_label.setdefault(pair, []).append(name)
 
+    def knows(self, host: Host) -> bool:
+        """Whether it is there; of one that was deleted no addresses are known."""
+        return host.metadata.name in self._hosts
+
     def find(self, node: StorageNode, deployed: Mapping[str, object]) -> Match:
         found = self._matching(node.spec.node_selector)
         bound = node.status.host
+        if bound in deployed and bound not in self._hosts and node.metadata.annotations.get(ABANDON) == bound:
+            # Its Host was deleted, and what it runs was not: it is to clear that away if it ever comes back.
+            return Match(Host(metadata=ObjectMeta(name=bound, namespace=node.metadata.namespace)))
         if bound in self._hosts and NODE_FINALIZER in node.metadata.finalizers:
             if bound in found and len(found) == 1:
                 return Match(self._hosts[bound])

@@ -156,8 +156,10 @@ class ModelledCluster:
     def lead(self, name: str) -> None:
         self._start(name, self._candidate(name))
 
-    def host(self, name: str, *, labels: dict[str, str] | None = None, etcd: bool = True) -> None:
-        """An agent on a machine, which is made if it is new."""
+    def host(
+        self, name: str, *, labels: dict[str, str] | None = None, etcd: bool = True, claims: str = "", has: str = ""
+    ) -> None:
+        """An agent on a machine, which is made if it is new; it may claim an address, and find that it has another."""
         machine = self.machine(name)
         commands = FakeCommands()
         if etcd:
@@ -171,10 +173,10 @@ class ModelledCluster:
                 self.with_disk(fake_host(machine, commands=commands)),
                 [EtcdAgent(state)],
                 directory=state,
-                addresses=(address(name),),
+                addresses=(claims or address(name),),
                 labels=labels,
                 timings=TIMINGS,
-                facts=still_facts(_FACTS),
+                facts=still_facts(replace(_FACTS, addresses=(has,) if has else ())),
             ).run()
 
         self._start(name, agent())

@@ -141,6 +141,28 @@ async def test_a_host_that_cannot_carry_a_member_is_passed_over_with_the_reason(
 
 
 @simulated()
+@pytest.mark.parametrize("claims", [address("h1"), "10.99.0.1"])
+async def test_a_host_that_claims_an_address_that_is_not_its_own_gets_no_member_and_nothing_else_is_touched(
+    claims: str,
+) -> None:
+    async with modelled("h1", "h2") as made:
+        await made.settle("h1")
+        made.host("h3", claims=claims, has=address("h3"))
+        await asyncio.sleep(200)
+        memory = await made.settle("h1")
+        assert [(seat.id, seat.phase) for seat in memory.seats] == [("etcd-1", "serving")]
+        assert made.etcd.history == []
+        assert made.daemons() == ["h1"]
+        said = [event for event in (await made.store.list(Event, "default")).items if event.reason == "WrongAddress"]
+        assert [(event.involved_object.name, event.type) for event in said] == [("h3", "Warning")]
+        assert f"it gets no member of etcd: its address {claims} is" in said[0].message
+        made.processes["h3"].kill()
+        made.host("h3", has=address("h3"))
+        await made.settle("h1", "h2", "h3")
+        assert made.etcd.violations == []
+
+
+@simulated()
 async def test_a_member_is_added_only_when_its_certificates_are_there() -> None:
     async with modelled("h1", "h2", "h3", "h4") as made:
         made.certified = lambda host: host != "h2"

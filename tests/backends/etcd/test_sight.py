@@ -6,9 +6,11 @@ from msgspec.structs import replace
 
 from quartermaster.backends.etcd.member import MemberConfig
 from quartermaster.backends.etcd.memory import Memory, Seat
-from quartermaster.backends.etcd.sight import Sight, caught_up, may_go, quorum_of
+from quartermaster.backends.etcd.sight import Sight, caught_up, may_go, quorum_of, wrong_address
 from quartermaster.backends.etcd.tool import EtcdMember
 from quartermaster.planning.quorum import Member, Place, Quorum
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.resources.orchestration import Host, HostSpec, HostStatus, Inventory
 
 
 def seat(number: int, phase: str = "serving") -> Seat:
@@ -37,6 +39,46 @@ def test_a_member_that_somebody_removed_by_hand_is_cleared_up() -> None:
 def test_a_member_that_somebody_added_by_hand_is_a_stranger() -> None:
     sight = Sight((listed(1), listed(9), listed(8, name=False)), {})
     assert sight.strangers(Memory(cluster="c", seats=(seat(1),))) == ("etcd-9", "8")
+
+
+def test_a_member_is_known_by_its_name_and_not_by_an_address_that_another_host_claims() -> None:
+    claims = replace(seat(3), config=replace(seat(3).config, address="10.0.0.1"), phase="joining")
+    memory = Memory(cluster="c", seats=(seat(1), seat(2), claims))
+    sight = Sight((listed(1), listed(2)), {1: True, 2: True})
+    assert sight.entry(claims) is None
+    assert sight.has_address_of(claims) == listed(1)
+    assert [one.phase for one in caught_up(memory, sight).seats] == ["serving", "serving", "joining"]
+    assert sight.strangers(memory) == ()
+    # Whatever is at its address now, a member that etcd does not name is none.
+    assert caught_up(memory, Sight((listed(2), replace(listed(9), peer_urls=listed(1).peer_urls)), {})).seats[
+        0
+    ].phase == ("removing")
+
+
+def host(name: str, address: str, *found: str) -> Host:
+    meta = ObjectMeta(name=name, namespace="default")
+    return Host(
+        metadata=meta, spec=HostSpec(addresses=(address,)), status=HostStatus(inventory=Inventory(addresses=found))
+    )
+
+
+def test_no_member_is_placed_at_an_address_that_is_not_the_hosts() -> None:
+    memory = Memory(cluster="c", seats=(seat(1), seat(2)))
+    assert (
+        wrong_address(host("h3", "10.0.0.1", "10.0.0.1"), memory)
+        == "its address 10.0.0.1 is that of etcd-1, on host h1"
+    )
+    assert wrong_address(host("h3", "10.99.0.1", "10.0.0.3", "10.1.0.3"), memory) == (
+        "its address 10.99.0.1 is none of those that it has: 10.0.0.3, 10.1.0.3"
+    )
+    assert wrong_address(host("h3", "10.0.0.3", "10.0.0.3"), memory) == ""
+    assert wrong_address(host("h3", "2001:DB8:0::3", "2001:db8::3"), memory) == ""
+    assert wrong_address(host("h3", "127.9.0.3", "10.0.0.3"), memory) == ""
+    without_ip = Inventory(addresses=("10.0.0.3",), facts={"missing": "drbdadm, ip, zpool"})
+    unsure = replace(host("h3", "10.1.0.3"), status=HostStatus(inventory=without_ip))
+    assert wrong_address(unsure, memory) == ""
+    # A member that serves is left where it is.
+    assert wrong_address(host("h1", "10.99.0.1", "10.0.0.1"), memory) == ""
 
 
 def test_one_that_was_added_and_has_not_started_is_neither_running_nor_ready() -> None:

@@ -1,11 +1,14 @@
-"""A cluster that is taken away node by node: the one that speaks for the pool goes last, and goes."""
+"""Who leaves the pool when: the last node too, nobody whom somebody may be taking in, and so that everybody hears."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from quartermaster.resources.marks import ABANDON
 from tests.backends.conformance.bench import Bench
 from tests.backends.conformance.subjects import SUBJECTS
+
+from .modelled import Cluster
 
 
 async def test_the_last_node_goes_as_well_and_leaves_nothing(tmp_path: Path) -> None:
@@ -44,3 +47,19 @@ async def test_a_node_whom_somebody_may_be_taking_into_the_pool_does_not_go_yet(
     bench.mark("h4", deleting=True)
     plan = await bench.plan()
     assert [one.config is None for one in plan.assignments if (one.host, one.agent) == ("h4", "glusterd")] == [False]
+
+
+async def test_a_lost_host_is_taken_out_of_the_pool_when_everybody_who_stays_hears_of_it(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.begin()
+    cluster.bench.add("h4")
+    await cluster.rounds(4)
+    pool = cluster.gluster.pool_of(cluster.bench.address("h1"))
+    cluster.lose("h4")
+    cluster.lose("h3", for_good=False)
+    cluster.bench.mark("h4", {ABANDON: "h4"}, deleting=True)
+    await cluster.rounds(6)
+    assert cluster.bench.address("h4") in pool.members
+    cluster.come_back("h3")
+    await cluster.rounds(6)
+    assert cluster.bench.address("h4") not in pool.members

@@ -144,11 +144,16 @@ class Cluster:
         first.start(self._group)
         return first
 
-    async def add(self, name: str, zone: str = "", *, token: str = "") -> LoopbackHost:
+    async def add(self, name: str, zone: str = "", *, token: str = "", claims: str = "") -> LoopbackHost:
+        """Its agent may claim another address than the one that the host came in with."""
         new = self.host(name, zone)
         await join(new.directory, token or await self.token(), host=name, addresses=new.addresses)
-        new.start(self._group)
+        new.address = claims or new.address
+        self.start(new)
         return new
+
+    def start(self, host: LoopbackHost) -> None:
+        host.start(self._group)
 
     async def token(self, **options: object) -> str:
         async with self.store() as store:

@@ -9,15 +9,18 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.backends.etcd.member import LocalMember
 from quartermaster.engine.election import LEADER_LEASE
 from quartermaster.orchestration.heartbeat import heartbeat_name
+from quartermaster.orchestration.joining.client import join
 from quartermaster.orchestration.joining.leaving import announce
-from quartermaster.resources import ConfigMap, Host, Lease, ObjectMeta
+from quartermaster.resources import ConfigMap, Event, Host, Lease, ObjectMeta
 from quartermaster.resources.kubernetes.core import LeaseSpec
 from quartermaster.resources.orchestration import HostSpec
 from quartermaster.stores import open_store
 from quartermaster.stores.modify import modify
 from quartermaster.support import clock
+from quartermaster.support.errors import ForbiddenError
 from quartermaster.support.tasks import TaskGroup
 
 from .hosts import Cluster, until
@@ -127,6 +130,28 @@ async def test_etcd_grows_from_one_to_three_and_five_and_shrinks_again_under_a_w
             async with etcd_hosts.store() as store:
                 await announce(store, name, "default", leaving=True)
         await etcd_hosts.until_members("h1", timeout_s=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_a_host_that_claims_the_address_of_another_takes_nothing_from_it(etcd_hosts: Cluster) -> None:
+    first = await etcd_hosts.begin("h1")
+    await etcd_hosts.add("h2")
+    token = await etcd_hosts.token()
+    with pytest.raises(ForbiddenError, match=f"cannot join as h3: the address {first.address} is that of host h1"):
+        await join(etcd_hosts.directory / "thief", token, host="h3", addresses=[first.address])
+    third = await etcd_hosts.add("h3", token=token, claims=first.address)  # the mistake has cost no token
+    async with etcd_hosts.store() as store, asyncio.timeout(60):
+        while "WrongAddress" not in [one.reason for one in (await store.list(Event, "default")).items]:
+            await asyncio.sleep(0.1)
+    memory = await etcd_hosts.until_members("h1")
+    assert [seat.id for seat in memory.seats] == ["etcd-1"]
+    assert LocalMember(first.directory).read() is not None
+    assert not (first.directory / "etcd" / "removed").exists()
+    await third.kill()
+    third.address = first.address.rpartition(".")[0] + ".3"
+    etcd_hosts.start(third)
+    await etcd_hosts.until_members("h1", "h2", "h3")
 
 
 @pytest.mark.slow

@@ -148,6 +148,7 @@ async def wrong_with_what_is_left(rest: Rest) -> str:
             return f"{mounts} are still mounted on {host}"
         if any(process.lives for process in machine.processes.values()):
             return f"daemons still run on {host}: {list(machine.processes)}"
-        if left_over := [path for _, path in machine.directories if "/pvc-" in path]:
+        disks = [disk.number for disk in machine.disks.values()]
+        if left_over := [path for number, path in machine.directories if "/pvc-" in path and number in disks]:
             return f"{left_over} are left on {host}"
     return ""

@@ -155,7 +155,7 @@ class Auditor(Watcher):
         words = command.argv[3:]
         if not command.changes or command.argv[1:2] == ("--version",):
             return
-        record("gluster", address, *(word.partition("/agents/")[0] for word in words[:4]))
+        record("gluster", address, *(word.partition(":/")[0] for word in words[:4]))
         self.changes.append((address, *words))
         if PHOTOS in words or (words[:2] == ("peer", "detach") and words[2] == STRANGER):
             self._witness.violated(FOREIGN, f"{address}: {' '.join(words)}")
@@ -169,7 +169,7 @@ class Auditor(Watcher):
             self._witness.violated(RIGHT_BRICK, f"{new.address} has two copies of {volume.name}")
         if not self.is_safe(volume, old) and self.is_safe(volume):
             self._witness.violated(NO_LOSS, f"{volume.name} without {old.address}: {self._describe(volume)}")
-        if not self.judge.verdicts.get(old.name, False):
+        if not self.judge.verdicts.get(old.name, False) and self.stored(old) is not None:
             self._witness.violated(RIGHT_BRICK, f"{volume.name} gives up {old.address}, and there was no reason to")
         if self._model.serves(old) and self._model.network.reaches(old.address, new.address):
             self._check_healed(volume, others, f"{old.address} is given up")

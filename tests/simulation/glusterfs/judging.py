@@ -31,6 +31,7 @@ class Judge:
         self._hosts = {address: host for host, address in addresses.items()}
         self._disturbed: dict[str, float] = {}
         self._beats: dict[str, float] = {}
+        self._wipes: dict[str, tuple[str, ...]] = {}
         self._staying: dict[str, bool] = {}  # host → whether its node is to stay
 
     def disturbed(self, host: str) -> None:
@@ -44,6 +45,10 @@ class Judge:
     def saw(self, key: str, value: Document | None) -> None:
         if key.startswith(NODES):
             host = key.rpartition("/")[2].removeprefix("node-")
+            wipe = tuple(value["spec"].get("wipe", ())) if value is not None else ()
+            if wipe != self._wipes.get(host, ()):
+                self._wipes[host] = wipe
+                self.disturbed(host)  # somebody has given up a disk
             self._staying[host] = value is not None and not value["metadata"].get("deletionTimestamp")
         elif key.startswith(MEMORIES) and value is not None:
             record("memory", *(f"{name}: {value['data'].get(name, '')}" for name in ("behind", "down")))

@@ -17,7 +17,7 @@ from quartermaster.backends.etcd.agent import AGENT
 from quartermaster.backends.etcd.member import DATA_GONE, QUOTA_BYTES, MemberConfig
 from quartermaster.backends.etcd.memory import Book, Memory, Seat, with_initial, with_new_seat, with_seat, without_seat
 from quartermaster.backends.etcd.rights import Rights
-from quartermaster.backends.etcd.sight import Sight, caught_up, may_go, places_of, quorum_of
+from quartermaster.backends.etcd.sight import Sight, caught_up, may_go, places_of, quorum_of, wrong_address
 from quartermaster.backends.etcd.tool import CLIENT_PORT, PEER_PORT, EtcdTool
 from quartermaster.engine.controller import Scope
 from quartermaster.planning.cluster import Desired
@@ -72,6 +72,7 @@ class Membership:
         self._silent_since: dict[str, float] = {}
         self._began: dict[str, float] = {}
         self._unfit: dict[str, tuple[str, float]] = {}
+        self._misplaced: dict[str, str] = {}
         self._waits = False
         self.says = ""  # why the latest pass ended
 
@@ -96,7 +97,9 @@ class Membership:
         listed = await self._tool.members()
         running: dict[int, bool] = {}
         for entry in listed:
-            running[entry.id] = any([await self._tool.status(url) is not None for url in entry.client_urls])
+            said = [await self._tool.status(url) for url in entry.client_urls]
+            # Whoever else answers there says nothing of this member.
+            running[entry.id] = any(one is not None and one.id == entry.id for one in said)
         return Sight(listed, running)
 
     def _quorum(self, memory: Memory, sight: Sight) -> Quorum:
@@ -116,8 +119,19 @@ class Membership:
             if now - since >= patience_s or self._is_lost(seat.host):
                 dead[seat.id] = None
         unfit = {host: why for host, (why, until) in self._unfit.items() if now < until}
+        self._warn_of_addresses(memory)
         places = places_of(self._hosts.list(), self._health, memory, unfit)
         return quorum_of(memory, sight, places, frozenset(dead), frozenset(emptied))
+
+    def _warn_of_addresses(self, memory: Memory) -> None:
+        """Once for each host and reason; that a host has no address yet is no news."""
+        for host in self._hosts.list():
+            name = host.metadata.name
+            wrong = wrong_address(host, memory) if host.spec.addresses else ""
+            if wrong and self._misplaced.get(name) != wrong:
+                _log.warning("a host gets no member of etcd", host=name, reason=wrong)
+                self._events.record(host, "WrongAddress", f"it gets no member of etcd: {wrong}", type="Warning")
+            self._misplaced[name] = wrong
 
     def _is_emptied(self, seat: Seat) -> bool:
         """Its host says that the data of this very member are gone: it can never come back."""
@@ -140,9 +154,9 @@ class Membership:
                 if await self._clear_up(book, seat):
                     return True
             elif seat.phase == "preparing":
-                return await self._prepare(book, quorum, seat)
+                return await self._prepare(book, sight, quorum, seat)
             elif seat.phase == "joining" and sight.entry(seat) is None:
-                return await self._join(book, quorum, seat)
+                return await self._join(book, sight, quorum, seat)
             elif seat.phase == "joining":
                 await self._start(book, sight, seat)
         decision = decide(quorum)
@@ -181,7 +195,7 @@ class Membership:
             return True
         return asyncio.get_running_loop().time() - self._grown_at >= self._settings.settle_s
 
-    async def _prepare(self, book: Book, quorum: Quorum, seat: Seat) -> bool:
+    async def _prepare(self, book: Book, sight: Sight, quorum: Quorum, seat: Seat) -> bool:
         """The host shows that a member could run there before etcd hears of it."""
         wrong = self._why_not(quorum, seat)
         assignment = None if wrong else await self._assign(seat, prepare=True)
@@ -193,7 +207,7 @@ class Membership:
             return False
         joining = replace(seat, phase="joining")
         await book.write(with_seat(book.memory, joining))
-        return await self._join(book, quorum, joining)
+        return await self._join(book, sight, quorum, joining)
 
     def _why_not(self, quorum: Quorum, seat: Seat) -> str:
         """Why the host that was chosen is not to get a member after all."""
@@ -216,7 +230,7 @@ class Membership:
         await book.write(with_seat(book.memory, replace(seat, phase="removing", why=why)))
         return True
 
-    async def _join(self, book: Book, quorum: Quorum, seat: Seat) -> bool:
+    async def _join(self, book: Book, sight: Sight, quorum: Quorum, seat: Seat) -> bool:
         """etcd does not list it: it was never added, or it was and is gone, and then its name is used up."""
         known = self._assigning.get(seat.host, AGENT)
         started = known is not None and (known.spec.desired or {}).get("member") == seat.id
@@ -225,6 +239,8 @@ class Membership:
         move = decide(quorum).move
         if move is None or move.kind != "add":
             return await self._give_up(book, seat, "another member is not needed any more")
+        if (other := sight.has_address_of(seat)) is not None:
+            return await self._give_up(book, seat, f"{other.name or 'another member'} is at {seat.config.address}")
         try:
             await self._tool.add_learner(seat.config.peer_url)
         except RefusedError as error:

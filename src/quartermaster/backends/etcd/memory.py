@@ -42,6 +42,16 @@ class Seat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def id(self) -> str:
         return self.config.member
 
+    def is_listed_as(self, entry: EtcdMember) -> bool:
+        """A member that has run says its name, which is never given twice.
+
+        The address tells only who one is that was added and has not run: a host may claim an address that the member
+        of another has.
+        """
+        if entry.name:
+            return entry.name == self.id
+        return self.phase in ("joining", "removing") and self.config.peer_url in entry.peer_urls
+
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     cluster: str  # the token that tells this cluster's members from others
@@ -54,8 +64,9 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def find(self, member: str) -> Seat | None:
         return next((seat for seat in self.seats if seat.id == member), None)
 
-    def by_peer(self, urls: tuple[str, ...]) -> Seat | None:
-        return next((seat for seat in self.seats if seat.config.peer_url in urls), None)
+    def of(self, entry: EtcdMember) -> Seat | None:
+        """Whose entry in etcd's list that is."""
+        return next((seat for seat in self.seats if seat.is_listed_as(entry)), None)
 
 
 def first_memory(cluster: str, host: str, config: MemberConfig) -> Memory:

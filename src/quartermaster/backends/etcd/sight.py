@@ -12,7 +12,10 @@ from quartermaster.backends.etcd.tool import EtcdMember
 from quartermaster.planning.health import HostHealth
 from quartermaster.planning.quorum import Member, Place, Quorum, Situation
 from quartermaster.resources.marks import LEAVING, ZONE_LABEL
-from quartermaster.resources.orchestration import Host
+from quartermaster.resources.orchestration import Host, Inventory
+from quartermaster.support.addresses import is_loopback, same_address
+
+_LISTS_ADDRESSES = "ip"
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -22,11 +25,16 @@ class Sight(msgspec.Struct, frozen=True):
     running: Mapping[int, bool]  # by etcd's own id
 
     def entry(self, seat: Seat) -> EtcdMember | None:
-        return next((one for one in self.listed if seat.config.peer_url in one.peer_urls), None)
+        return next((one for one in self.listed if seat.is_listed_as(one)), None)
+
+    def has_address_of(self, seat: Seat) -> EtcdMember | None:
+        """Another member at the address of this one: etcd would take the two for one."""
+        there = (one for one in self.listed if seat.config.peer_url in one.peer_urls)
+        return next((one for one in there if not seat.is_listed_as(one)), None)
 
     def strangers(self, memory: Memory) -> tuple[str, ...]:
         """Members that this program did not add: while there is one, nothing is changed."""
-        unknown = [one for one in self.listed if memory.by_peer(one.peer_urls) is None]
+        unknown = [one for one in self.listed if memory.of(one) is None]
         return tuple(one.name or f"{one.id:x}" for one in unknown)
 
 
@@ -49,7 +57,7 @@ def places_of(hosts: Sequence[Host], health: HostHealth, memory: Memory, unfit: 
         name = host.metadata.name
         if name in clearing:
             return "its former member is not cleared away yet"
-        return unfit.get(name, "") or ("" if host.spec.addresses else "it has no address")
+        return unfit.get(name, "") or wrong_address(host, memory)
 
     return tuple(
         Place(
@@ -61,6 +69,30 @@ def places_of(hosts: Sequence[Host], health: HostHealth, memory: Memory, unfit: 
         )
         for host in hosts
     )
+
+
+def wrong_address(host: Host, memory: Memory) -> str:
+    """Why no member can be at the address of a host that carries none that serves; a member that serves stays."""
+    seat = memory.at(host.metadata.name)
+    if seat is not None and seat.phase == "serving":
+        return ""
+    if not host.spec.addresses:
+        return "it has no address"
+    address = host.spec.addresses[0]
+    for other in memory.seats:
+        if other.host != host.metadata.name and same_address(other.config.address, address):
+            return f"its address {address} is that of {other.id}, on host {other.host}"
+    found = _all_addresses(host.status.inventory)
+    if found and not is_loopback(address) and not any(same_address(address, one) for one in found):
+        return f"its address {address} is none of those that it has: {', '.join(found)}"
+    return ""
+
+
+def _all_addresses(inventory: Inventory | None) -> tuple[str, ...]:
+    """Those that others reach; none where not all of them are known: without a program that lists them one is found."""
+    if inventory is None or _LISTS_ADDRESSES in inventory.facts.get("missing", "").split(", "):
+        return ()
+    return inventory.addresses
 
 
 def quorum_of(

@@ -143,8 +143,9 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
 
 def _still_needed(seen: Seen, node: NodeView) -> bool:
     """A node goes when the pool has let it go and nothing on its host needs its disks or its glusterd."""
-    if node.report(NODE) is None:
-        return False
+    report = node.report(NODE)
+    if report is None or (report.absent and not seen.bricks_on(node.host)):
+        return False  # what was begun is not taken back: its glusterd may be another one by then
     used = any(report.agent in (POOL, VOLUME) for report in node.reports)
     return used or holds_bricks(seen, node.host) or leaves_bricks(seen, node) or is_in_pool(seen, node)
 

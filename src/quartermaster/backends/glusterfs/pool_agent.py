@@ -128,9 +128,18 @@ class _Run:
                 held = f"it has a brick of {holding[peer.uuid]}"
                 self._failed[peer.uuid] = f"cannot take {peer.name} out of the pool: {held}"
                 continue
+            if away := self._unreached(peers):
+                why = f"{away} does not answer, and would know it for ever"
+                self._failed[peer.uuid] = f"cannot take {peer.name} out of the pool: {why}"
+                continue
             change = partial(self._gluster.detach, peer.name, force=not peer.connected)
             await self._try(peer.uuid, f"taking {peer.name} out of the pool", change)
         return await self._gluster.pool()
+
+    def _unreached(self, peers: tuple[Peer, ...]) -> str:
+        """A member that stays and is away: what is done by force meanwhile nobody tells it when it is back."""
+        staying = [one.uuid for one in self.config.peers]
+        return next((one.name for one in peers if one.uuid in staying and not one.connected), "")
 
     async def _admit(self, volumes: Sequence[VolumeInfo]) -> None:
         allow = self.config.allow

@@ -10,7 +10,6 @@ from quartermaster.backends.glusterfs.facts import NODE, POOL, Moved
 from quartermaster.backends.glusterfs.seeing import SERVING, Seen, address_of, brick_state, owner_of
 from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
-from quartermaster.resources.orchestration import FAILED, SUCCEEDED
 
 _POOL_S = 180.0
 
@@ -50,7 +49,9 @@ def members_of(seen: Seen) -> dict[str, str]:
     }
     for node in seen.view.nodes:
         uuid = seen.node_facts[node.host].uuid if node.host else ""
-        if uuid and node.wrong is None and node.leaving not in (DRAIN, ABANDON):
+        # One that leaves may have been taken in after that was decided.
+        is_member = node.leaving not in (DRAIN, ABANDON) or uuid in seen.facts.peers
+        if uuid and node.wrong is None and is_member:
             found[uuid] = node.host
     return found
 
@@ -159,7 +160,7 @@ def _may_be_taken_in(seen: Seen, uuid: str) -> bool:
     reports = [report for node in seen.view.nodes if (report := node.report(POOL)) is not None and not report.absent]
     for report in reports:
         asked = any(one["uuid"] == uuid for one in (report.desired or {}).get("peers", ()))
-        if asked or not report.current or report.status.state not in (SUCCEEDED, FAILED):
+        if asked or not report.done:  # one that failed may have done it before
             return True
     return False
 

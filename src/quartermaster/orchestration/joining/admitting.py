@@ -6,6 +6,7 @@ certificates open nothing, and a member of etcd that was on that host is removed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Host, HostSpec
 from quartermaster.stores.base import Store
 from quartermaster.support import clock
+from quartermaster.support.addresses import same_address
 from quartermaster.support.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from quartermaster.support.log import logger
 
@@ -49,6 +51,8 @@ class Admission:
         shown = (self._store, self._namespace, request.token, request.secret)
         record = await examine(*shown, host=request.host, key=key)
         if wrong := why_not(await self._known(request.host), record, request.host):
+            raise wrong
+        if wrong := whose_address((await self._store.list(Host, self._namespace)).items, request):
             raise wrong
         record = await redeem(*shown, host=request.host, key=key)
         await self._register(request, record)
@@ -125,6 +129,25 @@ def why_not(known: Host | None, record: TokenRecord, name: str) -> ForbiddenErro
             f"cannot take the place of host {name}: it is there and gives signs of life",
             hint="stop it with `qm down`, and try again when `qm get hosts` shows it silent: the token stays good",
         )
+    return None
+
+
+def whose_address(hosts: Sequence[Host], request: Request) -> ForbiddenError | None:
+    """Why a machine cannot come in under its addresses: another host is looked for at one of them.
+
+    The first is where a host is reached. Of the others some may be on many hosts, as those of bridges for containers.
+    """
+    mine = request.addresses
+    for host in hosts:
+        theirs = host.spec.addresses
+        meant = [one for one in mine[:1] if any(same_address(one, other) for other in theirs)]
+        meant += [one for one in theirs[:1] if any(same_address(one, other) for other in mine)]
+        if meant and host.metadata.name != request.host:
+            name = host.metadata.name
+            return ForbiddenError(
+                f"cannot join as {request.host}: the address {meant[0]} is that of host {name}",
+                hint=f"name one of its own with --address; if {name} is gone for good, `qm delete host {name}` first",
+            )
     return None
 
 

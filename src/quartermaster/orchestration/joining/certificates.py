@@ -22,7 +22,7 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.etcd.files import AUTHORITY_FILE, CERTIFICATES, certificate_file, key_file
 from quartermaster.host.files import remove, write_whole
 from quartermaster.orchestration.joining.access import StoreAccess, read_access, with_endpoints
-from quartermaster.orchestration.joining.authority import Issued, new_key, request_for
+from quartermaster.orchestration.joining.authority import Issued, fingerprint_of, new_key, request_for
 from quartermaster.orchestration.joining.profiles import HOST, is_due
 from quartermaster.stores.base import Store
 from quartermaster.support import clock
@@ -102,6 +102,14 @@ class HostCertificates:
     def write_authority(self, certificate: bytes) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_whole(self.directory / AUTHORITY_FILE, certificate)
+
+    def knows(self, fingerprint: str) -> bool:
+        """Whether that is the authority of the cluster that this host is in."""
+        try:
+            certificate = (self.directory / AUTHORITY_FILE).read_bytes()
+        except FileNotFoundError:
+            return False
+        return fingerprint_of(certificate) == fingerprint
 
     def discard(self, name: str) -> None:
         self._record({known: one for known, one in self._recorded().items() if known != name})

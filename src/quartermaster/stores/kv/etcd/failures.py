@@ -63,12 +63,16 @@ _DOUBTFUL_CODES = (
 _LIST_AGAIN = "list again"
 _SMALLER = "write less at once"
 _ALL_ANSWER = "members are added and removed only while enough of them answer"
+_OTHER_KEYS = (
+    "these credentials are for other keys; in a cluster of `qm up`, declare things on a host that carries a member of "
+    "etcd, once `qm up` was run there"
+)
 _FINAL: tuple[tuple[str, type[StoreError], str], ...] = (
     ("required revision has been compacted", ExpiredError, _LIST_AGAIN),
     ("required revision is a future revision", ExpiredError, _LIST_AGAIN),
     ("authentication failed", UnauthorizedError, "check the user and the password"),
     ("user name is empty", UnauthorizedError, "this etcd wants a user: etcd://user@host, or a client certificate"),
-    ("permission denied", ForbiddenError, "ask for a role that covers these keys"),
+    ("permission denied", ForbiddenError, _OTHER_KEYS),
     ("lease not found", NotFoundError, "it ended: grant another"),
     ("database space exceeded", RefusedError, "compact and defragment etcd, then disarm its NOSPACE alarm"),
     ("unhealthy cluster", RefusedError, _ALL_ANSWER),
