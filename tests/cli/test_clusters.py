@@ -143,6 +143,7 @@ def test_a_cluster_that_is_not_there_is_told_with_those_that_are(store_url: str,
         assert "cannot find the storage cluster c9 in default; there are glusterfs-c1" in result.err
 
 
+@pytest.mark.slow
 def test_waiting_for_a_status_ends_with_the_reason(store_url: str, cli: Cli) -> None:
     write(store_url, status(said="OFFLINE"))
     result = cli("status", "--wait", "--timeout", "0.3s")
@@ -236,6 +237,7 @@ def test_a_drain_that_is_refused_is_told_and_not_left_to_begin_one_day(store_url
         assert marks_of(store_url, StorageNode, "n1") == {}
 
 
+@pytest.mark.slow
 def test_a_drain_that_does_not_end_says_what_blocks_it(store_url: str, cli: Cli) -> None:
     write(store_url, node(state="Draining", message="it holds a volume that cannot move: pvc-1"))
     result = cli("node", "drain", "n1", "--timeout", "0.2s")
@@ -250,6 +252,7 @@ def test_an_empty_node_is_removed(store_url: str, cli: Cli) -> None:
     assert "cannot find" in cli("get", "sn", "n1").err
 
 
+@pytest.mark.slow
 def test_maintenance_waits_for_its_state(store_url: str, cli: Cli) -> None:
     write(store_url, node(state="Maintenance"), node("n2", state="Ready"))
     assert cli("node", "maintenance", "n1", "--reason", "fan").out == "storagenode/n1 is in maintenance\n"

@@ -181,6 +181,7 @@ def test_where_nothing_was_deleted_nothing_is_collected(three: Cli, monkeypatch:
     assert asked == []
 
 
+@pytest.mark.slow
 def test_what_is_held_by_a_finalizer_is_named_and_never_forced(three: Cli, prepare: Prepare) -> None:
     prepare(hold)
     result = three("delete", "sn", "a", "--timeout", "0.2")
@@ -193,6 +194,7 @@ def test_what_is_held_by_a_finalizer_is_named_and_never_forced(three: Cli, prepa
     assert three("delete", "sn", "a", "--no-wait").code == 0
 
 
+@pytest.mark.slow
 def test_why_it_is_held_is_said_in_the_words_of_its_own_status(three: Cli, prepare: Prepare) -> None:
     async def explain(store: Store) -> None:
         await hold(store)

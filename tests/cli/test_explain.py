@@ -60,6 +60,7 @@ def test_all_definitions_are_printed_as_they_are_checked_in(cli: Cli) -> None:
         assert crd == yaml.safe_load((ROOT / "deploy" / "crds" / f"{name}.yaml").read_text())
 
 
+@pytest.mark.slow
 def test_one_definition_is_printed_on_request(cli: Cli) -> None:
     assert yaml.safe_load(cli("crd", "storagenodes").out)["metadata"]["name"] == "storagenodes.coreos.com"
     assert "it is a kind of Kubernetes itself" in cli("crd", "pods").err

@@ -128,6 +128,7 @@ def test_completion_of_a_store_that_is_away_is_quick_and_silent(qm: Program) -> 
     assert complete(qm, "qm --store nonsense get sn ") == []
 
 
+@pytest.mark.slow
 def test_the_version_is_an_option_too_and_the_package_runs(cli: Cli) -> None:
     said = f"quartermaster {__version__}\n"
     assert cli("--version").out == said

@@ -115,12 +115,14 @@ def test_an_agent_that_belongs_to_no_cluster_says_what_to_do(qm: Program, state:
     assert "cannot start the agent of h1: it belongs to no cluster; `qm up` makes one" in result.err
 
 
+@pytest.mark.slow
 def test_down_where_nothing_was_brought_up_says_so(qm: Program, state: Path) -> None:
     result = qm("down")
     assert result.code == 2
     assert "this host was never brought up" in result.err
 
 
+@pytest.mark.slow
 def test_a_host_that_is_alone_does_not_become_the_first_of_a_cluster_unasked(qm: Program, state: Path) -> None:
     state.mkdir()
     (state / "host.json").write_text('{"name": "h1", "store": "sqlite:/somewhere/store.db", "leads": true}')

@@ -180,6 +180,7 @@ async def test_a_watch_from_a_list_misses_nothing(store: Store, namespace: str) 
     assert events[1].object == made
 
 
+@pytest.mark.slow
 async def test_a_watch_sees_what_happens_later(store: Store, namespace: str) -> None:
     page = await store.list(StorageNode, namespace)
     waiting = asyncio.ensure_future(take(store, namespace, page.revision, 1))

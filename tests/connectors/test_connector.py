@@ -111,6 +111,7 @@ async def test_a_device_under_another_device_is_not_taken_away(world: World) -> 
         await connector.disconnect(local(world))
 
 
+@pytest.mark.slow
 async def test_a_busy_mount_stays_attached_and_recover_leaves_it_alone(world: World) -> None:
     connector = connector_in(world)
     attachment = await connector.connect(nfs())
@@ -202,6 +203,7 @@ async def test_a_corrupted_mount_is_made_anew(world: World) -> None:
     assert len(world.mounts()) == 2
 
 
+@pytest.mark.slow
 async def test_after_a_boot_a_volume_is_attached_anew(world: World) -> None:
     connector = connector_in(world)
     await connector.connect(nfs())

@@ -36,6 +36,7 @@ def mapped(world: World) -> list[str]:
     return sorted(path.name for path in world.path("dev").glob("rbd*"))
 
 
+@pytest.mark.slow
 async def test_a_payload_of_cinder_connects_unchanged(world: World) -> None:
     world.set_fact("images", {"rbd/volume-0000000a": "2048"})
     world.set_fact("names", {"example.com": "192.0.2.5"})
@@ -53,6 +54,7 @@ async def test_a_payload_of_cinder_connects_unchanged(world: World) -> None:
     assert world.snapshot() == before
 
 
+@pytest.mark.slow
 async def test_an_image_of_the_same_name_in_another_pool_is_another_volume(world: World) -> None:
     connector = connector_in(world)
     await connector.connect(info())
@@ -63,6 +65,7 @@ async def test_an_image_of_the_same_name_in_another_pool_is_another_volume(world
     assert await connector.device_path("volume-1")
 
 
+@pytest.mark.slow
 async def test_an_image_of_the_same_name_in_another_cluster_is_another_volume(world: World) -> None:
     connector = connector_in(world)
     world.set_fact("fsid", OTHER_FSID)
@@ -76,6 +79,7 @@ async def test_an_image_of_the_same_name_in_another_cluster_is_another_volume(wo
     assert mapped(world) == ["rbd1"]
 
 
+@pytest.mark.slow
 async def test_an_image_that_somebody_else_has_mapped_is_used_and_stays(world: World) -> None:
     connector = connector_in(world)
     await connector.connect(info())
@@ -97,6 +101,7 @@ async def test_without_a_record_the_data_say_what_to_take_away(world: World) -> 
     assert mapped(world) == []
 
 
+@pytest.mark.slow
 async def test_a_device_that_is_open_stays_attached(world: World) -> None:
     connector = connector_in(world)
     await connector.connect(info())
@@ -109,6 +114,7 @@ async def test_a_device_that_is_open_stays_attached(world: World) -> None:
     assert mapped(world) == []
 
 
+@pytest.mark.slow
 async def test_a_key_that_is_refused_and_an_image_that_is_not_there_are_told_apart(world: World) -> None:
     connector = connector_in(world)
     before = world.snapshot()

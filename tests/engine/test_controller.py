@@ -89,6 +89,7 @@ async def test_several_workers_never_hold_one_key_twice() -> None:
     assert set(acting.names) == {f"node-{number}" for number in range(8)}
 
 
+@pytest.mark.slow
 @simulated()
 async def test_done_means_nothing_until_something_changes() -> None:
     store, acting = memory_store(), Acting()

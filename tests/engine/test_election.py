@@ -152,6 +152,7 @@ async def test_a_candidate_that_does_not_know_whether_it_took_the_lease_gives_it
     assert not (await lease_of(store)).spec.holder_identity
 
 
+@pytest.mark.slow
 @simulated(seeds=range(1, 6))
 async def test_of_several_candidates_one_leads_for_as_long_as_it_renews() -> None:
     store, log = memory_store(), Log()

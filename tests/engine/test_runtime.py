@@ -239,6 +239,7 @@ async def test_a_port_that_is_taken_is_one_clear_error() -> None:
     await taken.wait_closed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_is_a_clean_end(number: signal.Signals) -> None:
     store = memory_store()

@@ -91,6 +91,7 @@ async def test_in_process_and_over_http_the_same_is_written() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_a_service_that_is_away_is_waited_for() -> None:
     store = await prepared()
     async with HookService([TOY], ServiceOptions(port=0)).serving() as port:

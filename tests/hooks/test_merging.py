@@ -123,6 +123,7 @@ def test_an_object_that_should_stay_as_it_is_is_not_written_and_nothing_of_other
 _DATA = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"), max_size=4)
 
 
+@pytest.mark.slow
 @given(before=_DATA, wanted=_DATA, theirs=_DATA)
 def test_what_is_wanted_holds_afterwards_and_others_lose_nothing(
     before: dict[str, str], wanted: dict[str, str], theirs: dict[str, str]

@@ -291,6 +291,7 @@ def certificate_in(directory: Path, authority: trustme.CA) -> Certificate:
     return Certificate(directory / "tls.crt", directory / "tls.key")
 
 
+@pytest.mark.slow
 async def test_over_tls_and_with_a_token_only_who_has_it_is_answered(tmp_path: Path, authority: trustme.CA) -> None:
     (tmp_path / "token").write_text("a-long-secret\n")
     trusting = ssl.create_default_context()
@@ -311,6 +312,7 @@ async def test_over_tls_and_with_a_token_only_who_has_it_is_answered(tmp_path: P
             await sent(url, request(), trust=ssl.create_default_context())
 
 
+@pytest.mark.slow
 async def test_a_caller_that_meets_the_wrong_kind_of_tls_is_told_so(tmp_path: Path, authority: trustme.CA) -> None:
     asked = decode_request(TOY, json.dumps(request()).encode(), now=clock.timestamp())
 
@@ -332,6 +334,7 @@ async def test_a_caller_that_meets_the_wrong_kind_of_tls_is_told_so(tmp_path: Pa
     assert "is the hook service running?" in await said(url)
 
 
+@pytest.mark.slow
 async def test_a_renewed_certificate_is_used_and_half_of_one_is_not(tmp_path: Path, authority: trustme.CA) -> None:
     certificate = certificate_in(tmp_path, authority)
     other = trustme.CA()
@@ -362,6 +365,7 @@ async def test_a_port_that_is_taken_is_said_in_a_sentence() -> None:
                 pass
 
 
+@pytest.mark.slow
 async def test_an_end_waits_for_the_call_that_is_in_hand() -> None:
     body = json.dumps(request()).encode()
     serving = HookService([TOY], LOCAL).serving()

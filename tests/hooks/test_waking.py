@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from quartermaster.backends.cstor.hooks import CONFIG_HOOK
 from quartermaster.hooks import hook_controllers
@@ -58,6 +59,7 @@ class Called:
         return set(self.names)
 
 
+@pytest.mark.slow
 @simulated(seeds=(1, 2))
 async def test_a_node_calls_for_the_configs_that_may_mean_it_before_or_after() -> None:
     store, called = memory_store(), Called()

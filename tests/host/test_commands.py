@@ -111,6 +111,7 @@ async def test_an_answer_that_is_not_json_is_an_error_of_the_host() -> None:
         result.json(verb="list disks")
 
 
+@pytest.mark.slow
 async def test_at_the_deadline_the_whole_process_group_is_killed(tmp_path: Path) -> None:
     with pytest.raises(CommandDeadlineError, match=r"sh took longer than 0.3 s") as caught:
         await commands.run(shell(f"sleep 60 & echo $! > {tmp_path}/pid; wait", timeout_s=0.3))

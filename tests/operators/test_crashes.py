@@ -118,6 +118,7 @@ async def test_the_next_leader_goes_on_where_the_last_one_was_killed() -> None:
         assert (await made.status()).spec.status == "ONLINE"
 
 
+@pytest.mark.slow
 @simulated()
 async def test_after_a_restore_it_only_observes_until_it_is_told_to_resume() -> None:
     async with world() as made:

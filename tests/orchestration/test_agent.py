@@ -170,6 +170,7 @@ async def test_who_has_file_systems_on_disks_looks_again_at_once_when_one_comes_
         assert len(other.configured) == 3  # what is on it is no such news
 
 
+@pytest.mark.slow
 @simulated()
 async def test_what_failed_is_tried_again_when_file_systems_are_others_than_before() -> None:
     async with cluster() as made:

@@ -243,6 +243,7 @@ def test_a_mistake_in_a_cstor_configuration_is_named(spec: dict[str, Any], path:
     assert found.startswith(path)
 
 
+@pytest.mark.slow
 def test_what_kubernetes_knows_and_we_do_not_is_accepted_in_its_own_kinds() -> None:
     pod = {
         "apiVersion": "v1",

@@ -19,6 +19,7 @@ from tools.generate import ROOT, crds, differences, generated, write
 CRDS = ROOT / "deploy" / "crds"
 
 
+@pytest.mark.slow
 def test_what_is_checked_in_is_what_is_generated() -> None:
     assert differences() == []
 

@@ -22,6 +22,7 @@ FIRST = {"nodeLabel": "kubernetes.io/hostname=n1", "diskCount": 2, "diskCapacity
 SECOND = {"nodeLabel": {"kubernetes.io/hostname": "n2"}, "diskCount": 2, "diskCapacity": "10Gi"}
 
 
+@pytest.mark.slow
 def test_each_pool_becomes_an_allowed_node() -> None:
     converted = convert(old(FIRST, SECOND, namespace="openebs"))
     assert converted.notes == ()

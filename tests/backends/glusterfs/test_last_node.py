@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from quartermaster.resources.marks import ABANDON
 from tests.backends.conformance.bench import Bench
 from tests.backends.conformance.subjects import SUBJECTS
@@ -49,6 +51,7 @@ async def test_a_node_whom_somebody_may_be_taking_into_the_pool_does_not_go_yet(
     assert [one.config is None for one in plan.assignments if (one.host, one.agent) == ("h4", "glusterd")] == [False]
 
 
+@pytest.mark.slow
 async def test_a_lost_host_is_taken_out_of_the_pool_when_everybody_who_stays_hears_of_it(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     await cluster.begin()

@@ -55,6 +55,7 @@ async def decided(cluster: Cluster, volume: Volume) -> Act:
     return next_act(situation, driver)
 
 
+@pytest.mark.slow
 async def test_a_volume_that_was_decided_before_its_node_began_to_leave_is_made_and_moves(cluster: Cluster) -> None:
     volume = await placed(cluster)
     leaving = volume.placement.hosts[-1]
@@ -69,6 +70,7 @@ async def test_a_volume_that_was_decided_before_its_node_began_to_leave_is_made_
     assert leaving in (await cluster.bench.plan()).removable
 
 
+@pytest.mark.slow
 async def test_a_volume_whose_node_has_left_before_it_was_known_is_taken_back_and_placed_anew(cluster: Cluster) -> None:
     volume = await placed(cluster)
     leaving = volume.placement.hosts[-1]

@@ -46,6 +46,7 @@ async def test_without_another_node_it_stays_and_says_why(cluster: Cluster) -> N
     assert "no other node" in (await cluster.bench.plan()).degraded.message or "h3" in plan.degraded.message
 
 
+@pytest.mark.slow
 async def test_a_node_that_leaves_keeps_its_brick_until_every_copy_is_whole(cluster: Cluster) -> None:
     cluster.bench.add("h4")
     await cluster.rounds(4)
@@ -73,6 +74,7 @@ async def test_the_second_brick_waits_until_the_first_is_whole(cluster: Cluster)
     assert not cluster.gluster.is_lost(VOLUME)
 
 
+@pytest.mark.slow
 async def test_what_a_replaced_brick_leaves_behind_is_removed_when_the_volume_is_whole(cluster: Cluster) -> None:
     cluster.bench.add("h4")
     await cluster.rounds(4)
@@ -83,6 +85,7 @@ async def test_what_a_replaced_brick_leaves_behind_is_removed_when_the_volume_is
     assert not [path for _, path in machine.directories if VOLUME in path]
 
 
+@pytest.mark.slow
 async def test_when_the_host_that_keeps_a_volume_goes_another_one_takes_it_over_and_nothing_is_deleted(
     cluster: Cluster,
 ) -> None:
@@ -96,6 +99,7 @@ async def test_when_the_host_that_keeps_a_volume_goes_another_one_takes_it_over_
     assert VOLUME in cluster.gluster.pool_of(cluster.bench.address("h2")).volumes
 
 
+@pytest.mark.slow
 async def test_the_brick_on_a_lost_disk_of_a_node_that_leaves_is_made_anew_elsewhere(cluster: Cluster) -> None:
     cluster.bench.add("h4")
     await cluster.rounds(4)
@@ -126,6 +130,7 @@ async def test_bricks_of_a_deleted_volume_go_as_soon_as_it_is_deleted(cluster: C
     assert left == []
 
 
+@pytest.mark.slow
 async def test_a_volume_is_deleted_by_the_host_that_keeps_it_although_another_one_made_it(cluster: Cluster) -> None:
     cluster.bench.add("h4")
     await cluster.rounds(4)
@@ -150,6 +155,7 @@ async def test_who_does_not_keep_a_volume_does_not_say_that_it_is_gone(cluster: 
         await cluster.bench.run(Assignment(metadata=ObjectMeta(name=name, namespace="storage"), spec=spec))
 
 
+@pytest.mark.slow
 async def test_a_second_brick_that_dies_before_the_copy_of_the_first_is_whole_is_made_anew_too(
     cluster: Cluster,
 ) -> None:

@@ -31,6 +31,7 @@ async def let_miss_something(cluster: Cluster, host: str) -> None:
     await cluster.rounds(3, healing=False)
 
 
+@pytest.mark.slow
 async def test_a_lost_brick_stays_while_the_only_copy_that_runs_lacks_something(cluster: Cluster) -> None:
     await let_miss_something(cluster, "h2")
     cluster.lose("h3", for_good=False)
@@ -61,6 +62,7 @@ async def test_it_is_made_anew_when_a_whole_copy_runs_again(cluster: Cluster) ->
     assert not cluster.gluster.is_lost(VOLUME)
 
 
+@pytest.mark.slow
 async def test_who_gives_a_host_up_by_name_gives_up_what_only_it_had(cluster: Cluster) -> None:
     await let_miss_something(cluster, "h2")
     cluster.lose("h3", for_good=False)
@@ -72,6 +74,7 @@ async def test_who_gives_a_host_up_by_name_gives_up_what_only_it_had(cluster: Cl
     assert cluster.bench.address("h1") not in [brick.address for brick in bricks]
 
 
+@pytest.mark.slow
 async def test_a_copy_that_was_counted_whole_is_one_again(cluster: Cluster) -> None:
     await let_miss_something(cluster, "h2")
     plan = await cluster.rounds(4, healing=True)
@@ -104,6 +107,7 @@ async def test_an_agent_gives_up_no_brick_when_something_is_to_be_healed_since_i
     assert cluster.bricks() == ["h1", "h2", "h3"]
 
 
+@pytest.mark.slow
 async def test_who_names_a_lost_disk_in_wipe_gives_up_what_only_it_had(cluster: Cluster) -> None:
     await let_miss_something(cluster, "h2")
     cluster.lose("h3", for_good=False)

@@ -149,11 +149,8 @@ class Cluster:
         new = self.host(name, zone)
         await join(new.directory, token or await self.token(), host=name, addresses=new.addresses)
         new.address = claims or new.address
-        self.start(new)
+        new.start(self._group)
         return new
-
-    def start(self, host: LoopbackHost) -> None:
-        host.start(self._group)
 
     async def token(self, **options: object) -> str:
         async with self.store() as store:

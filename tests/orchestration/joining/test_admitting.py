@@ -34,6 +34,7 @@ def test_the_address_at_which_another_host_is_looked_for_is_refused() -> None:
 def test_what_many_hosts_have_beside_their_own_is_no_matter() -> None:
     known = [host("h1", "10.0.0.1", BRIDGE, "127.0.0.1"), host("h2")]
     assert whose_address(known, request("h3", "10.0.0.3", BRIDGE, "127.0.0.1")) is None
+    assert whose_address(known, request("h3", "127.0.0.1")) is None
     assert whose_address(known, request("h3")) is None
 
 

@@ -94,6 +94,7 @@ async def test_an_event_may_be_larger_than_any_buffer(misbehaving: Opener) -> No
     assert await take(await misbehaving(handler), 1) == [("ADDED", "5")]
 
 
+@pytest.mark.slow
 async def test_silence_is_taken_for_death(misbehaving: Opener) -> None:
     chunks = [line("ADDED", 5)]
     asked: list[str] = []

@@ -308,6 +308,7 @@ async def test_watches_side_by_side_see_the_same(kv: KeyValue) -> None:
     assert all(other == first for other in others)
 
 
+@pytest.mark.slow
 async def test_a_waiting_watch_can_be_cancelled(kv: KeyValue) -> None:
     watch = kv.watch("/w/", "/w0", after=await kv.revision())
     waiting = asyncio.ensure_future(changes_until(watch, 2**62))

@@ -243,6 +243,7 @@ async def test_no_member_is_an_error_that_names_them_within_the_deadline(etcd_th
     await kv.close()
 
 
+@pytest.mark.slow
 async def test_many_who_wait_for_a_token_give_up_together() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

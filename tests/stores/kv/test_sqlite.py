@@ -109,6 +109,7 @@ def bytes_read() -> int:
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
+@pytest.mark.slow
 async def test_opening_reads_the_same_few_pages_whatever_the_file_holds(path: Path) -> None:
     read = []
     for size in (1, 10_000):
@@ -273,6 +274,7 @@ async def test_a_watcher_that_lags_behind_its_buffer_reads_the_rest_from_history
     assert revisions == list(range(2, count + 2))
 
 
+@pytest.mark.slow
 async def test_a_watcher_that_lags_behind_all_history_is_told_so(path: Path) -> None:
     store = await SqliteKeyValue.open(path, history=HistoryLimits(changes=500))
     async with aclosing(store.watch("/", "0", after=1)) as watch, asyncio.timeout(WAIT_S):
@@ -313,6 +315,7 @@ async def test_watching_without_the_kernels_help_polls(
     await other.close()
 
 
+@pytest.mark.slow
 async def test_a_lease_ends_by_itself_and_a_watcher_does_not_wait_for_its_safety_tick(
     store: SqliteKeyValue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,6 +144,7 @@ async def test_a_file_cut_short_is_told(path: Path) -> None:
         await read_all(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lock", ["sidecar", "database"])
 async def test_a_lock_that_is_held_for_too_long_is_told_and_then_forgotten(path: Path, lock: str) -> None:
     store = await SqliteKeyValue.open(path, lock_wait_s=0.2)

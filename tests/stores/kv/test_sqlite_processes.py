@@ -100,6 +100,7 @@ async def test_a_watcher_hears_of_another_process_without_polling(
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_watcher_that_the_kernel_does_not_wake_looks_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ async def test_an_idle_watcher_wakes_only_for_its_safety_tick(tmp_path: Path) ->
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_process_reads_nothing_back_that_it_wrote_itself(tmp_path: Path) -> None:
     store = await SqliteKeyValue.open(tmp_path / "store.db")
     seen = 0

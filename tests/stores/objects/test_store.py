@@ -142,6 +142,7 @@ def store() -> ObjectStore:
     return ObjectStore(MemoryKeyValue())
 
 
+@pytest.mark.slow
 @POISONED
 async def test_a_list_leaves_out_what_does_not_fit_and_counts_it(
     store: ObjectStore, value: bytes, capsys: pytest.CaptureFixture[str]

@@ -28,6 +28,7 @@ from quartermaster.support.addresses import same_address
 from quartermaster.support.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from quartermaster.support.log import logger
 
+_EVERYWHERE = ("127.0.0.1", "::1")
 JOINED_WITH = f"{DOMAIN}/joined-with"  # on a Host: the token that it came with
 
 _log = logger("orchestration.joining")
@@ -137,9 +138,9 @@ def whose_address(hosts: Sequence[Host], request: Request) -> ForbiddenError | N
 
     The first is where a host is reached. Of the others some may be on many hosts, as those of bridges for containers.
     """
-    mine = request.addresses
+    mine = _telling(request.addresses)
     for host in hosts:
-        theirs = host.spec.addresses
+        theirs = _telling(host.spec.addresses)
         meant = [one for one in mine[:1] if any(same_address(one, other) for other in theirs)]
         meant += [one for one in theirs[:1] if any(same_address(one, other) for other in mine)]
         if meant and host.metadata.name != request.host:
@@ -149,6 +150,11 @@ def whose_address(hosts: Sequence[Host], request: Request) -> ForbiddenError | N
                 hint=f"name one of its own with --address; if {name} is gone for good, `qm delete host {name}` first",
             )
     return None
+
+
+def _telling(addresses: Sequence[str]) -> list[str]:
+    """Without those that every host has, and that tell none from another."""
+    return [one for one in addresses if one not in _EVERYWHERE]
 
 
 def came_with(known: Host, record: TokenRecord) -> bool:
