@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from quartermaster.resources import Lease
     from quartermaster.stores import Store
 
-_DURATIONS = 4
-_USUAL_DURATION_S = 15
+_PATIENCE = 4  # durations of a Lease
 
 
 async def somebody_leads(store: Store, namespace: str | None) -> bool:
@@ -29,8 +28,10 @@ async def somebody_leads(store: Store, namespace: str | None) -> bool:
 
 def _is_fresh(lease: Lease) -> bool:
     """By our own clock, which may differ from the leader's: so with patience."""
+    from quartermaster.engine.election import LEASE_S
+
     spec = lease.spec
     if not spec.holder_identity or spec.renew_time is None:
         return False
     age_s = clock.wall_time() - clock.parse_timestamp(spec.renew_time)
-    return age_s < _DURATIONS * (spec.lease_duration_seconds or _USUAL_DURATION_S)
+    return age_s < _PATIENCE * (spec.lease_duration_seconds or LEASE_S)
