@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from quartermaster.support.errors import InvalidError, NotFoundError, Problem, UsageError
-from quartermaster.support.naming import about
+from quartermaster.support.files import about
 
 PREVIOUS = "-"
 SCHEMES = ("memory", "sqlite", "etcd", "etcds", "kubernetes")

@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from quartermaster.host.files import remove, sync_directory, write_whole
+from quartermaster.host.files import remove, write_whole
 from quartermaster.support import entropy
+from quartermaster.support.files import sync_directory
 
 _CHUNK = 1 << 16
 

@@ -13,8 +13,9 @@ from typing import Protocol
 import msgspec
 
 from quartermaster.host.commands import Command, Commands
-from quartermaster.host.files import sync_directory, write_whole
+from quartermaster.host.files import write_whole
 from quartermaster.support.errors import HostError
+from quartermaster.support.files import sync_directory
 
 _REMOVING_TIMEOUT_S = 600.0
 

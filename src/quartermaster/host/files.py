@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quartermaster.support import entropy
-from quartermaster.support.naming import about
+from quartermaster.support.files import about, sync_directory
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o600, sync_data: bool = True, sync_name: bool = True) -> None:
@@ -55,14 +55,6 @@ def private_file(directory: Path, data: bytes) -> Iterator[Path]:
         yield path
     finally:
         remove(path)
-
-
-def sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -14,9 +14,10 @@ import msgspec
 from quartermaster.backends.etcd.files import PEER, SERVER, tls_files
 from quartermaster.backends.etcd.tool import CLIENT_PORT, DAEMON, PEER_PORT, PROGRAM
 from quartermaster.host import Daemon
-from quartermaster.host.files import remove, sync_directory, write_whole
+from quartermaster.host.files import remove, write_whole
 from quartermaster.support import clock
 from quartermaster.support.errors import HostError
+from quartermaster.support.files import sync_directory
 
 DIRECTORY = "etcd"  # in the state directory of a host
 RECORD_FILE = "member.json"

@@ -20,7 +20,7 @@ import msgspec
 from quartermaster.stores.kv.base import KeyValue, Operation, Put, Remove, prefix_end
 from quartermaster.support import clock
 from quartermaster.support.errors import ConflictError, InvalidError
-from quartermaster.support.naming import about
+from quartermaster.support.files import about
 
 FORMAT = "quartermaster-backup"
 VERSION = 1

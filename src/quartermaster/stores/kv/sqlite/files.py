@@ -17,6 +17,7 @@ from pathlib import Path
 
 from quartermaster.stores.kv.sqlite.faults import busy
 from quartermaster.support.errors import DamagedError, NotFoundError, UsageError
+from quartermaster.support.files import sync_directory
 
 _POLL_FIRST_S = 0.0001
 _POLL_LIMIT_S = 0.002
@@ -45,11 +46,11 @@ def ensure_file(path: Path, url: str, *, create: bool) -> None:
                 f"cannot open {url}: the directory {path.parent} does not exist", hint="make the directory first"
             )
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sync_directory(path.parent.parent)
+        sync_directory(path.parent.parent)
     with contextlib.suppress(FileExistsError):
         # Exclusive, and never opened by us again: closing any descriptor of the file would drop SQLite's locks on it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 class Identity:
@@ -135,11 +136,3 @@ class Sidecar:
         except BlockingIOError:
             return False
         return True
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

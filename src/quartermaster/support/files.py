@@ -1,4 +1,4 @@
-"""Which file an error of the system is about."""
+"""What everybody who writes files needs: errors that name the file, and names that outlive a power cut."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def about(path: Path) -> Iterator[None]:
         if error.errno is None:
             raise
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """The names in it are on the disk when this returns."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
