@@ -82,6 +82,15 @@ async def changes_until(watch: AsyncGenerator[Batch, None], revision: int) -> li
     raise AssertionError("the watch ended by itself")
 
 
+async def next_changes(watch: AsyncGenerator[Batch, None]) -> list[Change]:
+    """What happens next. What others count up meanwhile comes as batches without changes."""
+    async with asyncio.timeout(WAIT_S):
+        async for batch in watch:
+            if batch.changes:
+                return list(batch.changes)
+    raise AssertionError("the watch ended by itself")
+
+
 async def test_a_key_that_is_not_there_is_none(kv: KeyValue) -> None:
     assert await kv.get("/absent") is None
 
@@ -270,12 +279,10 @@ async def test_changes_of_one_revision_come_in_one_batch(kv: KeyValue) -> None:
     before = await kv.revision()
     keys = [f"/w/{number:02}" for number in range(40)]
     outcome = await kv.transact([], [Put(key, b"x") for key in keys])
-    async with aclosing(kv.watch("/w/", "/w0", after=before)) as watch, asyncio.timeout(WAIT_S):
-        batch = await anext(watch)
-        while not batch.changes:
-            batch = await anext(watch)
-    assert sorted(change.key for change in batch.changes) == keys
-    assert {change.revision for change in batch.changes} == {outcome.revision}
+    async with aclosing(kv.watch("/w/", "/w0", after=before)) as watch:
+        found = await next_changes(watch)
+    assert sorted(change.key for change in found) == keys
+    assert {change.revision for change in found} == {outcome.revision}
 
 
 async def test_a_watch_resumed_from_any_batch_misses_and_repeats_nothing(kv: KeyValue) -> None:
@@ -292,11 +299,10 @@ async def test_watches_side_by_side_see_the_same(kv: KeyValue) -> None:
 
     async def follow() -> list[Change]:
         async with aclosing(kv.watch("/w/", "/w0", after=before)) as watch:
-            while True:
-                found = await changes_until(watch, before + 1)
-                while found[-1].value != b"last":
-                    found += await changes_until(watch, found[-1].revision + 1)
-                return found
+            found = await next_changes(watch)
+            while found[-1].value != b"last":
+                found += await next_changes(watch)
+            return found
 
     followers = [asyncio.ensure_future(follow()) for _ in range(5)]
     for number in range(50):
@@ -369,7 +375,7 @@ async def test_a_revoked_lease_takes_its_keys_and_a_watch_tells(kv: KeyValue) ->
     created = (await kv.transact([], [Put("/l/a", b"1", lease), Put("/l/b", b"2", lease), Put("/l/c", b"3")])).revision
     async with aclosing(kv.watch("/l/", "/l0", after=created)) as watch:
         await kv.revoke(lease)
-        found = await changes_until(watch, created + 1)
+        found = await next_changes(watch)
     assert sorted((change.key, change.value, change.previous) for change in found) == [
         ("/l/a", None, b"1"),
         ("/l/b", None, b"2"),
@@ -408,7 +414,7 @@ async def test_a_lease_that_nobody_keeps_alive_ends_with_its_keys(kv: KeyValue) 
     keeping = asyncio.ensure_future(keep())
     try:
         async with aclosing(kv.watch("/l/", "/l0", after=created)) as watch:
-            [change] = await changes_until(watch, created + 1)
+            [change] = await next_changes(watch)
     finally:
         keeping.cancel()
     assert (change.key, change.value, change.previous) == ("/l/left", None, b"2")
