@@ -51,6 +51,7 @@ from quartermaster.support.tasks import TaskGroup
 NAMESPACE = "default"
 PLANNING_S = 1.0
 PATIENCE_S = 1_800.0
+QUIET_S = 3.0  # longer than the debounce and a refresh together
 GIB = 1 << 30
 
 
@@ -216,13 +217,13 @@ async def measure(hosts: int, devices: int) -> Added:
         group.start(runtime.run())
         group.start(fleet.work(assignments))
         await until_ready(nodes, hosts)
-        await asyncio.sleep(1.0)
+        await until_quiet(leaders)
         writes, runs, began = leaders.writes, fleet.runs, time.perf_counter()
         Clock.reset()
         await make_host(store, hosts, devices)
         await until_ready(nodes, hosts + 1)
         settled_s = time.perf_counter() - began
-        await asyncio.sleep(1.0)
+        await until_quiet(leaders)
         added = Added(hosts, leaders.writes - writes, fleet.runs - runs, Clock.planning_s, Clock.refresh_s, settled_s)
         group.cancel()
     await kv.close()
@@ -264,3 +265,13 @@ async def until_ready(nodes: Cache[StorageNode], count: int) -> None:
             return
         require(time.monotonic() < deadline, f"{ready} of {count} nodes are ready after {PATIENCE_S:.0f} s")
         await asyncio.sleep(0.2)
+
+
+async def until_quiet(leaders: CountingStore) -> None:
+    """Until it has written nothing for a while: when the last node is Ready, the leader may still be telling so."""
+    deadline = time.monotonic() + PATIENCE_S
+    before = -1
+    while leaders.writes != before:
+        require(time.monotonic() < deadline, f"the leader still writes after {PATIENCE_S:.0f} s")
+        before = leaders.writes
+        await asyncio.sleep(QUIET_S)

@@ -25,6 +25,17 @@ def uids(cli: Cli, store: str) -> str:
     return cli("--store", store, "get", "sn", "-o", f"jsonpath={template}").out
 
 
+def test_a_backup_that_is_there_is_not_overwritten_unless_that_is_said(cli: Cli, filled: Path) -> None:
+    before = filled.read_bytes()
+    result = cli("--store", "sqlite:old.db", "store", "backup", "b.qmb")
+    assert result.code == 1
+    assert "cannot write the backup to b.qmb: it is there already; choose another name, or say --replace" in result.err
+    assert filled.read_bytes() == before
+    assert cli("--store", "sqlite:old.db", "delete", "sn", "beta").code == 0
+    result = cli("--store", "sqlite:old.db", "store", "backup", "b.qmb", "--replace")
+    assert (result.code, "1 object written" in result.out) == (0, True)
+
+
 def test_a_backup_is_readable_by_its_owner_alone_and_names_the_store(filled: Path) -> None:
     assert filled.stat().st_mode & 0o777 == 0o600
     assert b"sqlite:old.db" in filled.read_bytes().splitlines()[0]

@@ -66,6 +66,27 @@ async def test_a_node_is_deployed_then_the_cluster_is_online_and_has_its_class()
 
 
 @simulated()
+async def test_nobody_ever_sees_online_beside_reasons_that_say_otherwise() -> None:
+    async with world() as made:
+        seen: list[tuple[str, str]] = []
+
+        def look(status: StorageStatus) -> None:
+            told = find_condition(status.status.conditions, "Online")
+            seen.append((status.spec.status, told.status if told is not None else ""))
+
+        made.store.looks = look
+        made.lead()
+        made.host("h1")
+        await made.node("h1")
+        await settled()
+        await made.stop("h1")
+        await settled(120)
+        assert [one for one in seen if one == ("ONLINE", "True")]
+        assert seen[-1] == ("OFFLINE", "False")
+        assert [one for one in seen if one[0] == "ONLINE" and one[1] != "True"] == []
+
+
+@simulated()
 async def test_with_nothing_to_do_nothing_is_written() -> None:
     async with world() as made:
         made.lead()

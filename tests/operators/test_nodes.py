@@ -311,6 +311,33 @@ async def test_a_host_that_was_given_up_and_deleted_clears_away_what_it_runs_whe
 
 
 @simulated()
+async def test_a_node_whose_host_was_deleted_by_force_waits_for_it_and_leaves_nothing_behind() -> None:
+    async with world() as made:
+        made.lead()
+        made.host("h1")
+        machine = made.host("h2")
+        disk = machine.add_disk("vdb", serial="B")
+        await made.node("h1")
+        await made.node("h2", devices=[disk])
+        await settled(20)
+        await made.stop("h2")
+        await made.store.delete(Host, "h2", NAMESPACE)
+        await settled(30)
+        await made.store.delete(StorageNode, "h2", NAMESPACE)
+        await settled(30)
+        node = await made.storage_node("h2")
+        assert (node.status.state, node.status.message) == (
+            "Draining",
+            "waiting for host h2, which is silent or gone; `qm node remove h2 --lost` gives up what was on it",
+        )
+        made.host("h2")
+        await settled(200)
+        assert await made.get(StorageNode, "h2") is None
+        assert (await made.store.list(Assignment, NAMESPACE, fields="spec.host=h2")).items == ()
+        assert [mount.target for mount in machine.mounts] == ["/"]
+
+
+@simulated()
 async def test_the_name_of_a_living_host_gives_nothing_up() -> None:
     async with world() as made:
         made.lead()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +56,7 @@ class Counted(ObjectStore):
     """Counts the writes of everybody but heartbeats and leases."""
 
     writes: list[str]
+    looks: Callable[[StorageStatus], None] | None = None  # is given every StorageStatus that is written
 
     def __init__(self) -> None:
         super().__init__(MemoryKeyValue())
@@ -71,11 +72,16 @@ class Counted(ObjectStore):
 
     async def update(self, obj: T, **options: Any) -> T:
         self._note("update", type(obj), obj.metadata.name)
-        return await super().update(obj, **options)
+        return self._shown(await super().update(obj, **options))
 
     async def update_status(self, obj: T, **options: Any) -> T:
         self._note("status", type(obj), obj.metadata.name)
-        return await super().update_status(obj, **options)
+        return self._shown(await super().update_status(obj, **options))
+
+    def _shown(self, obj: T) -> T:
+        if self.looks is not None and isinstance(obj, StorageStatus):
+            self.looks(obj)
+        return obj
 
     async def delete(self, kind: type[T], name: str, namespace: str = "", **options: Any) -> T:
         self._note("delete", kind, name)

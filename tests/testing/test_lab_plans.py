@@ -1,5 +1,6 @@
 """What a lab decides before it makes anything: subnets, names, serial numbers."""
 
+import re
 from ipaddress import IPv4Network
 from pathlib import Path
 
@@ -65,12 +66,20 @@ def test_hosts_and_disks_are_numbered_and_no_number_comes_twice() -> None:
     state = state.without_host("h1")
     state, two = new_host(state, "")
     assert (one.name, two.name, state.address(two), state.machine_address) == ("h1", "h2", "10.200.3.2", "10.200.3.254")
-    two, first = new_disk(two, 1, STAND_IN)
-    two, second = new_disk(two, 1, StandIn(serial="WD-1"))
-    two, third = new_disk(two, 1, STAND_IN, name="vdb")
+    two, first = new_disk(two, 1, STAND_IN, lab="lab")
+    two, second = new_disk(two, 1, StandIn(serial="WD-1"), lab="lab")
+    two, third = new_disk(two, 1, STAND_IN, name="vdb", lab="lab")
     assert [disk.stand_in.serial for disk in (first, second, third)] == ["H2-0001", "WD-1", "H2-0003"]
     assert [disk.number for disk in two.disks] == [3, 2]
     assert mac_address(state, two) == "02:71:0a:c8:03:02"
+
+
+def test_no_disk_is_that_of_another_lab() -> None:
+    host = HostState("h1", 1)
+    disks = [new_disk(host, 1, STAND_IN, lab=lab)[1].stand_in for lab in ("one", "two", "two")]
+    assert len({disk.serial for disk in disks}) == 1
+    assert disks[0].wwn != disks[1].wwn == disks[2].wwn
+    assert all(re.fullmatch("naa.5[0-9a-f]{15}", disk.wwn) for disk in disks)
 
 
 @pytest.mark.parametrize("name", ["H1", "a_b", "-a", "a" * 31, "../etc"])
@@ -87,13 +96,13 @@ def test_two_hosts_of_one_name_are_refused_and_so_is_one_too_many() -> None:
         new_host(LabState("id", "lab", hosts_made=250), "")
     full = HostState("h1", 1)
     for _ in range(25):
-        full, _ = new_disk(full, 1, STAND_IN)
+        full, _ = new_disk(full, 1, STAND_IN, lab="lab")
     with pytest.raises(LabError, match="cannot add a disk to h1: it has 25 already"):
-        new_disk(full, 1, STAND_IN)
+        new_disk(full, 1, STAND_IN, lab="lab")
 
 
 def test_a_disk_is_found_by_name_or_place() -> None:
-    host, disk = new_disk(HostState("h1", 1), 1, STAND_IN)
+    host, disk = new_disk(HostState("h1", 1), 1, STAND_IN, lab="lab")
     assert host.disk(0) == host.disk("vdb") == disk
     for which in (1, -1, "vda"):
         with pytest.raises(LabError, match=f'cannot find the disk "{which}" of h1; it has vdb'):
@@ -101,8 +110,8 @@ def test_a_disk_is_found_by_name_or_place() -> None:
 
 
 def test_a_lost_disk_is_no_longer_part_of_the_plan(tmp_path: Path) -> None:
-    host, _ = new_disk(HostState("h1", 1), 1, STAND_IN)
-    host, second = new_disk(host, 1, STAND_IN)
+    host, _ = new_disk(HostState("h1", 1), 1, STAND_IN, lab="lab")
+    host, second = new_disk(host, 1, STAND_IN, lab="lab")
     lost = host.with_disk(type(second)(second.name, second.number, second.size, second.stand_in, lost=True))
     assert [disk.name for disk in plan_of(host, tmp_path, tmp_path).disks] == ["vdb", "vdc"]
     assert [disk.name for disk in plan_of(lost, tmp_path, tmp_path).disks] == ["vdb"]
@@ -116,6 +125,6 @@ def test_a_directory_that_hosts_would_not_see_is_refused(directory: str) -> None
 
 def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     state, host = new_host(LabState("id", "lab", "10.200.0.0/24"), "")
-    host, _ = new_disk(host, 1 << 30, STAND_IN)
+    host, _ = new_disk(host, 1 << 30, STAND_IN, lab="lab")
     write_state(tmp_path, state.with_host(host))
     assert read_state(tmp_path) == state.with_host(host)

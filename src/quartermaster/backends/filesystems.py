@@ -16,16 +16,18 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import MOUNTS, forget_bases, offer_base
 from quartermaster.host import FileSystem, Format, MountState
 from quartermaster.host.devices.model import Device, Signature
+from quartermaster.host.directories import Space
 from quartermaster.host.files import write_whole
 from quartermaster.support.errors import DeviceRefusedError, HostError
 
 
 async def offer_file_systems(
-    context: AgentContext, *, file_system: FileSystem, label: str, volumes: Sequence[str] = ()
+    context: AgentContext, *, file_system: FileSystem, label: str, volumes: Sequence[str] = (), measured: bool = False
 ) -> dict[str, Any]:
     """Makes `context.desired` true; the answer is what `planning.offering.bases_of` reads.
 
-    `volumes` are the paths of those that are here: what they are on is not given up.
+    `volumes` are the paths of those that are here: what they are on is not given up. `measured`: what is on the file
+    systems of directories beside volumes counts, for nobody else looks at it.
     """
     mounted = {str(mount_target(context, entry)): entry for entry in context.desired.get("devices", ())}
     wiped: list[str] = []
@@ -56,11 +58,25 @@ async def offer_file_systems(
             failed[entry["path"] if entry is not None else path] = str(error)
             continue
         # Two directories of one file system share its room.
-        bases.append({"path": path, "total": 0 if space.file_system in counted else space.total})
+        base = {"path": path, "total": 0 if space.file_system in counted else space.total}
+        bases.append({**base, **_shared(context, path, space, volumes)} if measured and entry is None else base)
         counted.add(space.file_system)
     if failed and not bases:
         raise HostError("; ".join(failed.values()))
     return {"bases": bases, "wiped": wiped, "failed": failed}
+
+
+def _shared(context: AgentContext, path: str, space: Space, volumes: Sequence[str]) -> dict[str, int]:
+    """What is free in a directory that others use too, and what they have taken: known for sure only while no volume of
+    ours is in it, and then kept. In steps of a hundredth, so that not every file of somebody's is a change.
+    """
+    step = max(space.total >> 7, 1 << 20)
+    taken = max(0, space.total - space.available) // step * step
+    if any(volume.startswith(f"{path}/") for volume in volumes):
+        status = context.assignment.status if context.assignment is not None else None
+        before = ((status.result if status is not None else None) or {}).get("bases", ())
+        taken = min(taken, next((one.get("taken", 0) for one in before if one["path"] == path), 0))
+    return {"free": min(space.total, -(-space.available // step) * step), "taken": taken}
 
 
 async def release_file_systems(context: AgentContext, *, volumes: Sequence[str] = ()) -> None:

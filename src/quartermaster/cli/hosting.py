@@ -206,9 +206,11 @@ async def bring_down(*, force: bool) -> None:
         from quartermaster.cli.stopping import refuse_if_needed
 
         await refuse_if_needed(access, machine)
-    for name in (AGENT_DAEMON, ETCD_DAEMON):
-        if await machine.daemons.stop(name):
-            click.echo(f"{name} stopped")
+    stopped = [name for name in (AGENT_DAEMON, ETCD_DAEMON) if await machine.daemons.stop(name)]
+    for name in stopped:
+        click.echo(f"{name} stopped")
+    if not stopped:
+        tell("nothing was running")
     left = [status.name for status in await machine.daemons.list() if status.running]
     if left:
         tell(f"still running: {', '.join(left)}")

@@ -23,7 +23,7 @@ from quartermaster.resources.orchestration import Host
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.modify import modify
 from quartermaster.support.deadlines import within
-from quartermaster.support.errors import DeadlineError, NotFoundError, RefusedError, UsageError
+from quartermaster.support.errors import DeadlineError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
     from quartermaster.stores import Store
@@ -84,7 +84,7 @@ async def remove_lost(session: Session, name: str, *, yes: bool, wish: Wish) -> 
         node = await store.get(StorageNode, name, namespace)
         host = node.status.host
         if host and not await _is_silent(store, namespace, host):
-            raise UsageError(
+            raise RefusedError(
                 f"cannot give up {name}: its host {host} lives ({await last_heard(store, namespace, host)})",
                 hint=f"`qm node remove {name}` moves its data first",
             )
@@ -116,7 +116,7 @@ async def _drain(store: Store, namespace: str, name: str, wish: Wish, *, for_goo
 async def _take_back(store: Store, namespace: str, name: str) -> None:
     node = await store.get(StorageNode, name, namespace)
     if node.metadata.deletion_timestamp is not None:
-        raise UsageError(
+        raise RefusedError(
             f"cannot take back the end of {name}: it was deleted already",
             hint="declare it again when it is gone",
         )

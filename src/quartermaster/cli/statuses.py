@@ -17,6 +17,7 @@ from quartermaster.cli.output import as_document, as_list, format_document, noth
 from quartermaster.cli.session import Session
 from quartermaster.cli.tables import NONE, Writer
 from quartermaster.cli.watching import changes
+from quartermaster.resources.conditions import find_condition
 from quartermaster.resources.marks import CLUSTER_LABEL
 from quartermaster.resources.model import Key
 from quartermaster.resources.storage import ONLINE, Capacity, NodeReport, StorageStatus
@@ -90,7 +91,13 @@ def _named(found: Sequence[StorageStatus], names: Sequence[str]) -> list[Storage
 def _settled(found: Sequence[StorageStatus], names: Sequence[str]) -> bool:
     """Whether all that is waited for is there and ONLINE; who names nothing waits for at least one."""
     there = all(any(is_named(one, name) for one in found) for name in names)
-    return bool(found) and there and all(one.spec.status == ONLINE for one in found)
+    return bool(found) and there and all(_is_online(one) for one in found)
+
+
+def _is_online(status: StorageStatus) -> bool:
+    """What is desired and what is told are written one after the other: both have to say so."""
+    told = find_condition(status.status.conditions, "Online")
+    return status.spec.status == ONLINE and (told is None or told.status == "True")
 
 
 async def _follow(store: Store, namespace: str, look: Look, *, show: bool) -> list[StorageStatus]:

@@ -31,12 +31,13 @@ def command() -> None:
     epilog='\b\nExamples:\n  qm store backup cluster.qmb\n  qm store backup "/backups/$(date +%F).qmb"\n',
 )
 @click.argument("file", metavar="FILE", type=_BACKUP)
+@click.option("--replace", is_flag=True, help="Also when the file is there: the new backup takes its place.")
 @store_options
-def backup(session: Session, *, file: str) -> None:
+def backup(session: Session, *, file: str, replace: bool) -> None:
     """Write all objects, as they are at one moment, to a file that only you can read. It holds all Secrets."""
     from quartermaster.cli.storing import write
 
-    session.run(lambda: write(session, file))
+    session.run(lambda: write(session, file, replace=replace))
 
 
 @command.command(

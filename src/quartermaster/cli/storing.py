@@ -16,16 +16,26 @@ from quartermaster.operators.settings import read_settings, write_settings
 from quartermaster.orchestration.restoring import back_up, migrate, restore
 from quartermaster.stores import open_store
 from quartermaster.stores.objects.copying import Copied
-from quartermaster.support.errors import UsageError
+from quartermaster.support.errors import AlreadyExistsError, UsageError
 
 _UP_S = 60.0
 
 
-async def write(session: Session, file: str) -> None:
+async def write(session: Session, file: str, *, replace: bool) -> None:
+    if not replace:
+        _refuse_to_overwrite(Path(file))
     async with session.store(reads_only=True) as store:
         session.name_store(store)
         made = await back_up(store, Path(file))
-    click.echo(f"{made.objects} objects written to {file} ({_size(Path(file))}); it holds Secrets, keep it safe")
+    count = "1 object" if made.objects == 1 else f"{made.objects} objects"
+    click.echo(f"{count} written to {file} ({_size(Path(file))}); it holds Secrets, keep it safe")
+
+
+def _refuse_to_overwrite(file: Path) -> None:
+    if file.exists():
+        raise AlreadyExistsError(
+            f"cannot write the backup to {file}: it is there already", hint="choose another name, or say --replace"
+        )
 
 
 async def put_back(session: Session, file: str, *, replace: bool) -> None:

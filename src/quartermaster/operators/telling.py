@@ -99,10 +99,13 @@ class Telling:
             return replace(status, status=told)
 
         waited = is_true(current.status.conditions, APPROVAL_NEEDED)
-        if with_spec(current) != current:
+        # Two writes: whoever looks in between must never find ONLINE beside counts and reasons that say otherwise.
+        if not standing.online and with_spec(current) != current:
             current = await self._change_status(key, with_spec) or current
         if with_status(current) != current:
             current = await self._change_status(key, with_status, status=True) or current
+        if with_spec(current) != current:
+            current = await self._change_status(key, with_spec) or current
         if view.online != standing.online:
             text = standing.why.message
             if standing.online:

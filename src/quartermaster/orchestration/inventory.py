@@ -16,6 +16,7 @@ from quartermaster.engine.cache import Cache, Caches
 from quartermaster.engine.controller import Scope, all_synced
 from quartermaster.engine.waiting import first_of
 from quartermaster.host.devices import twins
+from quartermaster.host.devices.judging import made_by_us
 from quartermaster.orchestration.registration import Registration, publish
 from quartermaster.resources.devices import Device
 from quartermaster.resources.orchestration import Assignment, Inventory
@@ -130,6 +131,7 @@ def inventory_of(found: Sequence[machines.Device], own: Iterable[str], facts: ma
                 state=str(verdict.state),
                 reason=str(verdict.reason),
                 message=verdict.message,
+                file_system=made_by_us(device),
             )
         )
     return Inventory(devices=tuple(devices), addresses=facts.addresses, facts=plain_facts(facts))

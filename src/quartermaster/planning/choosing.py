@@ -84,22 +84,25 @@ def choose_devices(
     *,
     known: Sequence[Device] = (),
     serving: Mapping[str, str] | None = None,
+    released: Mapping[str, str] | None = None,
     consents: Sequence[str] = (),
     host: str = "",
 ) -> tuple[ChosenDevice, ...]:
     """The devices that are meant, by path.
 
-    `known` are those of the node's status; `serving` says of each identity in use by which path it was declared.
+    `known` are those of the node's status; `serving` says of each identity in use by which path it was declared;
+    `released` are those that the cluster gave up on this host, with the UUID that it left on each.
     """
     held = serving or {}
+    left = released or {}
     if offer.devices:
         found = _listed(offer.devices, reported, held)
-        chosen = [_judged(device, held, consents, path) for path, device in found.items() if device is not None]
+        chosen = [_judged(device, held, left, consents, path) for path, device in found.items() if device is not None]
         absent = [path for path, device in found.items() if device is None]
         chosen += [_absent(path, host) for path in absent if path not in held.values()]
     else:
         matches = _filter(offer)
-        chosen = [_judged(device, held, consents) for device in reported if matches(device)]
+        chosen = [_judged(device, held, left, consents) for device in reported if matches(device)]
     present = {device.id for device in reported if device.id}
     paths = {one.path for one in chosen}
     sizes = {one.id: _bytes(one.size) for one in known}
@@ -145,9 +148,12 @@ def _linked(path: str, reported: Sequence[Device]) -> Device | None:
     return next((one for one in reported if any(tail and name.endswith(tail) for tail in (one.id, one.serial))), None)
 
 
-def _judged(device: Device, held: Mapping[str, str], consents: Sequence[str], declared: str = "") -> ChosenDevice:
+def _judged(
+    device: Device, held: Mapping[str, str], left: Mapping[str, str], consents: Sequence[str], declared: str = ""
+) -> ChosenDevice:
     serving = (device.id or device.path) in held or device.path in held
-    usable = device.state == AVAILABLE or (serving and device.state not in (FAILED, MISSING))
+    uuid = _own(device, left)
+    usable = device.state == AVAILABLE or bool(uuid) or (serving and device.state not in (FAILED, MISSING))
     consent = ""
     if device.reason in _CONTENT:  # also on one that was taken while it was blank, and written to before we came to it
         consent = next((one for one in consents if is_named(device, one)), "")
@@ -162,8 +168,16 @@ def _judged(device: Device, held: Mapping[str, str], consents: Sequence[str], de
         message=(device.message or f"{device.path} is {device.state or 'not examined yet'}") if trouble else "",
         serving=serving,
         declared=declared,
+        uuid=uuid,
         consent=consent,
     )
+
+
+def _own(device: Device, left: Mapping[str, str]) -> str:
+    """The UUID of the file system on it if that is the one which this cluster left there, and nobody uses the disk."""
+    uuid = left.get(device.id) or left.get(device.path) or ""
+    idle = device.state == IN_USE or device.reason == Reason.OTHER_CLUSTER
+    return uuid if idle and uuid == device.file_system else ""
 
 
 def _absent(path: str, host: str) -> ChosenDevice:

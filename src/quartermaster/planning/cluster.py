@@ -74,6 +74,7 @@ class ChosenDevice(msgspec.Struct, frozen=True):
     message: str = ""
     serving: bool = False  # an assignment names it already: it is used, whatever its host says of its content
     declared: str = ""  # the path by which the declaration named it, where it lists paths
+    uuid: str = ""  # of the file system on it, where this cluster left it there and the node may have it back
     consent: str = ""  # the serial number or WWN with which a person allowed to wipe what is on it
 
 

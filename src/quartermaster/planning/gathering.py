@@ -48,6 +48,7 @@ from quartermaster.planning.matching import (
     home_of,
     match_hosts,
 )
+from quartermaster.planning.releasing import record_name, released_on
 from quartermaster.resources import marks
 from quartermaster.resources.devices import Device
 from quartermaster.resources.orchestration import Assignment, Host
@@ -274,9 +275,9 @@ class _Survey:
         return kept, Verdict(False, SAME_DIRECTORY, f"{lost[0]} belongs to StorageNode {lost[1]} already")
 
     def _recalled(self, node: StorageNode, match: Match) -> tuple[Offer, tuple[ChosenDevice, ...]]:
-        settings = self._settings.get(ClusterKey(self._snapshot.namespace, node.spec.type, home_of(node)))
+        settings = self._settings.get(self._home(node))
         assignments = self._assignments.get(_host_name(match), ())
-        given = (node, match.host, settings, *assignments)
+        given = (node, match.host, settings, self._released(node, match), *assignments)
         known = self._recall.get(node.metadata.name)
         if known is not None and len(known[0]) == len(given) and all(map(operator.is_, known[0], given)):
             return known[1]
@@ -285,9 +286,8 @@ class _Survey:
         return made
 
     def _choose(self, node: StorageNode, match: Match) -> tuple[Offer, tuple[ChosenDevice, ...]]:
-        key = ClusterKey(self._snapshot.namespace, node.spec.type, home_of(node))
         wishes = match.host.spec.wishes if match.host is not None else None
-        offer = offer_of(node, self._settings.get(key), wishes)
+        offer = offer_of(node, self._settings.get(self._home(node)), wishes)
         if match.host is None:
             return offer, ()
         inventory = match.host.status.inventory
@@ -297,9 +297,16 @@ class _Survey:
             inventory.devices if inventory is not None else (),
             known=node.status.devices,
             serving=self._serving(node, match.host.metadata.name),
+            released=released_on(self._released(node, match)),
             consents=[consent for consent in node.spec.wipe if consent not in used],
             host=match.host.metadata.name,
         )
+
+    def _home(self, node: StorageNode) -> ClusterKey:
+        return ClusterKey(self._snapshot.namespace, node.spec.type, home_of(node))
+
+    def _released(self, node: StorageNode, match: Match) -> str | None:
+        return self._snapshot.memories.get(self._home(node), {}).get(record_name(_host_name(match)))
 
     def _serving(self, node: StorageNode, host: str) -> dict[str, str]:
         """Identity → declared path of the devices that an assignment names, or that the status says are in use."""
@@ -346,10 +353,11 @@ def _claims_of_services(assignments: Sequence[Assignment]) -> list[Claim]:
     claims = []
     for assignment in assignments:
         spec = assignment.spec
-        for device in _devices_in(spec.desired):
-            name = f"{spec.agent} {spec.instance}".rstrip()
-            what = str(device.get("id") or device["path"])
-            claims.append(Claim(f"{SERVICE}{name} of host {spec.host}", spec.host, what, serving=True))
+        name = f"{SERVICE}{f'{spec.agent} {spec.instance}'.rstrip()} of host {spec.host}"
+        claims += [
+            Claim(name, spec.host, str(device.get("id") or device["path"]), serving=True)
+            for device in _devices_in(spec.desired)
+        ]
     return claims
 
 

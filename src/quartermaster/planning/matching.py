@@ -13,7 +13,7 @@ from ipaddress import ip_address
 import msgspec
 
 from quartermaster.planning.cluster import Verdict
-from quartermaster.resources.marks import ABANDON, HOSTNAME_LABEL, NODE_FINALIZER
+from quartermaster.resources.marks import ABANDON, DRAIN, HOSTNAME_LABEL, NODE_FINALIZER
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Host
 from quartermaster.resources.storage import DEFAULT_CLUSTER, StorageNode, cluster_of
@@ -94,7 +94,7 @@ class _Finder:
     def find(self, node: StorageNode, deployed: Mapping[str, object]) -> Match:
         found = self._matching(node.spec.node_selector)
         bound = node.status.host
-        if bound in deployed and bound not in self._hosts and node.metadata.annotations.get(ABANDON) == bound:
+        if bound in deployed and bound not in self._hosts and _is_to_go(node):
             # Its Host was deleted, and what it runs was not: it is to clear that away if it ever comes back.
             return Match(Host(metadata=ObjectMeta(name=bound, namespace=node.metadata.namespace)))
         if bound in self._hosts and NODE_FINALIZER in node.metadata.finalizers:
@@ -118,6 +118,11 @@ class _Finder:
         fewest = min((self._by_label.get(pair, []) for pair in selector.items()), key=len)
         wanted = selector.items()
         return [name for name in fewest if wanted <= self._labels[name].items()]
+
+
+def _is_to_go(node: StorageNode) -> bool:
+    marks = node.metadata.annotations
+    return node.metadata.deletion_timestamp is not None or DRAIN in marks or marks.get(ABANDON) == node.status.host
 
 
 def _host_changed(node: StorageNode, found: Sequence[str]) -> Verdict:

@@ -12,6 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
+from quartermaster.planning.capacity import shown
 from quartermaster.planning.choosing import IN_USE, why_refused
 from quartermaster.planning.cluster import (
     DRAIN,
@@ -25,6 +26,7 @@ from quartermaster.planning.cluster import (
 )
 from quartermaster.planning.leaving import leave
 from quartermaster.planning.outcomes import DEGRADED, PENDING, READY, outcome_of
+from quartermaster.planning.releasing import with_releases
 from quartermaster.resources.orchestration import FAILED
 
 BASE = "base"  # the detail of a placement that says in which of a node's directories a volume is
@@ -34,6 +36,7 @@ class NodesPlan(msgspec.Struct, frozen=True):
     assignments: tuple[Desired, ...]
     outcomes: dict[str, NodeOutcome]
     removable: tuple[str, ...]
+    memory: dict[str, str] = {}  # which disks were given up
 
 
 class Base(msgspec.Struct, frozen=True):
@@ -41,6 +44,12 @@ class Base(msgspec.Struct, frozen=True):
 
     path: str
     total: int
+    free: int | None = None  # as its agent last saw it, where others may write to the file system too
+    taken: int = 0  # by these others
+
+    @property
+    def full(self) -> bool:
+        return self.free is not None and self.total > 0 and self.free <= self.total >> 6
 
 
 def plan_nodes(view: ClusterView, agent: str, instance: str = "") -> NodesPlan:
@@ -58,14 +67,18 @@ def plan_nodes(view: ClusterView, agent: str, instance: str = "") -> NodesPlan:
             outcome = departure.outcome
         else:
             config = offered(view.key, node, node.report(agent, instance), held)
-            outcome = outcome_of(node, agent, config, instance)
+            outcome = _with_what_stays(outcome_of(node, agent, config, instance), node, config, held)
             if node.wrong is None and not config["devices"] and not config["directories"]:
                 outcome = NodeOutcome(PENDING, _nothing_offered(node))
+                if node.report(agent, instance) is not None:
+                    why = f"StorageNode {node.name} declares nothing of it any more"
+                    assignments.append(Desired(node.host, agent, None, instance, why=why))
             elif node.wrong is None:
                 why = f"StorageNode {node.name} declares it"
                 assignments.append(Desired(node.host, agent, config, instance, why=why, destroys=_wiped(config)))
         outcomes[node.name] = _measured(outcome, node, node.report(agent, instance), held)
-    return NodesPlan(tuple(assignments), outcomes, tuple(removable))
+    memory = with_releases(view.memory, view.nodes, assignments)
+    return NodesPlan(tuple(assignments), outcomes, tuple(removable), memory)
 
 
 def _kept(key: ClusterKey, node: NodeView, agent: str, instance: str, held: Sequence[VolumeView]) -> Sequence[Desired]:
@@ -107,7 +120,9 @@ def offered(key: ClusterKey, node: NodeView, report: Report | None, held: Sequen
             continue
         entry = known.get(device.id) or known.get(device.path)
         if entry is None:
-            entry = {"id": device.id, "uuid": file_system_uuid(key, node.host, device.id or device.path)}
+            made = file_system_uuid(key, node.host, device.id or device.path)
+            # A disk without an identity of its own shows that of what is on it.
+            entry = {"id": device.id if device.id != device.uuid else "", "uuid": device.uuid or made}
         if entry.get("path") != device.path or entry.get("wipe", "") != device.consent:
             entry = {**entry, "path": device.path, "wipe": device.consent}
             entry.setdefault("declared", device.declared)
@@ -135,7 +150,7 @@ def file_system_uuid(key: ClusterKey, host: str, device: str) -> str:
 
 def bases_of(report: Report | None) -> list[Base]:
     found = ((report.status.result if report is not None else None) or {}).get("bases", ())
-    return [Base(one["path"], one["total"]) for one in found]
+    return [Base(one["path"], one["total"], one.get("free"), one.get("taken", 0)) for one in found]
 
 
 def _measured(outcome: NodeOutcome, node: NodeView, report: Report | None, held: Sequence[VolumeView]) -> NodeOutcome:
@@ -147,9 +162,34 @@ def _measured(outcome: NodeOutcome, node: NodeView, report: Report | None, held:
     broken += _lost_volumes(node, held)
     if broken and outcome.state == READY:
         outcome = NodeOutcome(DEGRADED, broken[0])
-    total = sum(base.total for base in bases_of(report))
+    bases = bases_of(report)
+    full = [
+        f"{base.path} is full: less than {shown(base.total >> 6)} of {shown(base.total)} is free"
+        for base in bases
+        if base.full
+    ]
+    if full and outcome.state == READY:
+        outcome = NodeOutcome(READY, "; ".join(filter(None, (full[0], outcome.message))))
+    total = sum(max(0, base.total - base.taken) for base in bases)
     used = sum(volume.size for volume in held)
     return msgspec.structs.replace(outcome, total=total, used=used, in_use=in_use)
+
+
+def _with_what_stays(
+    outcome: NodeOutcome, node: NodeView, config: Mapping[str, Any], held: Sequence[VolumeView]
+) -> NodeOutcome:
+    """A node keeps what holds volumes although its declaration has dropped it, and says so."""
+    if not held or outcome.state != READY:
+        return outcome
+    meant = {name for device in node.devices for name in (device.id, device.path) if name}
+    places = {entry["uuid"]: entry["path"] for entry in config["devices"] if not {entry["id"], entry["path"]} & meant}
+    places |= {path: path for path in config["directories"] if path not in node.directories}
+    stays = []
+    for place, path in places.items():
+        names = [volume.name for volume in held if str(volume.details.get(BASE, "")).endswith(place)]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        stays.append(f"{path} stays until volume {names[0]}{more} is gone" if names else f"{path} stays")
+    return NodeOutcome(READY, "; ".join(filter(None, (outcome.message, *stays))))
 
 
 def _lost_volumes(node: NodeView, held: Sequence[VolumeView]) -> list[str]:

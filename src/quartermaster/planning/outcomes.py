@@ -59,4 +59,7 @@ def leaving_of(node: NodeView, report: Report | None) -> NodeOutcome:
         return NodeOutcome(DRAINED, "nothing of it is left on its host")
     if report.absent and report.current and report.status.state == REPORT_FAILED:
         return NodeOutcome(DRAINING, report.status.message)
+    if not node.healthy:
+        lost = f"`qm node remove {node.name} --lost` gives up what was on it"
+        return NodeOutcome(DRAINING, f"waiting for host {node.host}, which is silent or gone; {lost}")
     return NodeOutcome(DRAINING, f"{report.agent} is being taken off host {node.host}")

@@ -1,4 +1,7 @@
-"""Where there is room for a volume on one node: what was offered, less what was promised."""
+"""Where there is room for a volume on one node: what was offered, less what was promised or others have taken.
+
+Nor is more promised than is free now: what fills a file system may be something that nobody has told us of.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,23 @@ class Room(msgspec.Struct, frozen=True):
 def rooms_of(view: ClusterView, agent: str, instance: str = "", *, without: str = "") -> list[Room]:
     """On nodes that can take a volume now; `without` is a volume that does not count because it is being placed."""
     used: dict[tuple[str, str], int] = {}
+    own: dict[tuple[str, str], int] = {}
     for volume in view.volumes:
-        for host in volume.hosts if volume.name != without else ():
+        counted = used if volume.name != without else own
+        for host in volume.hosts:
             where = (host, str(volume.details.get(BASE, "")))
-            used[where] = used.get(where, 0) + volume.size
+            counted[where] = counted.get(where, 0) + volume.size
     rooms = []
     for node in view.nodes:
         report = node.report(agent, instance)
         if report is None or not report.done or not node.healthy or node.leaving or node.wrong is not None:
             continue
-        rooms += [Room(node, base.path, base.total - used.get((node.host, base.path), 0)) for base in bases_of(report)]
+        for base in bases_of(report):
+            where = (node.host, base.path)
+            free = base.total - base.taken - used.get(where, 0)
+            if base.free is not None and base.total:
+                free = min(free, base.free + own.get(where, 0))
+            rooms.append(Room(node, base.path, free))
     return rooms
 
 

@@ -53,6 +53,7 @@ class Device(Struct):
     state: Annotated[str, declare("What has become of it: Available, InUse, Rejected, Failed or Missing.")] = ""
     reason: Annotated[str, declare("Why it was rejected or failed, one word that programs may rely on.")] = ""
     message: Annotated[str, declare("Why it was rejected or failed, as a sentence.")] = ""
+    file_system: Annotated[str, declare("The UUID of the file system on it, where it is one that we made.")] = ""
 
 
 DeviceList = Annotated[tuple[Device, ...], declare("The devices and what has become of each.", keys=("path",))]

@@ -22,7 +22,7 @@ class NodeAgent:
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
         return await offer_file_systems(
-            context, file_system=FileSystem.EXT4, label="qm-local", volumes=volumes_here(context)
+            context, file_system=FileSystem.EXT4, label="qm-local", volumes=volumes_here(context), measured=True
         )
 
     async def destroy_local_service(self, context: AgentContext) -> None:

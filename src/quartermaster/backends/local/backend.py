@@ -33,5 +33,6 @@ class LocalBackend:
             usable=enough_nodes_serve(view, nodes.outcomes),
             degraded=something_missing(view, nodes.outcomes),
             removable=nodes.removable,
+            memory=nodes.memory,
             volume_class=VolumeClass(wait_for_consumer=len(view.nodes) > 1),
         )

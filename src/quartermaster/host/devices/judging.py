@@ -87,6 +87,12 @@ class Verdict(msgspec.Struct, frozen=True):
         return self.state is State.AVAILABLE
 
 
+def made_by_us(device: Device) -> str:
+    """The UUID of the file system on it if a program of ours has made it, in whatever cluster; else empty."""
+    first = device.signatures[0] if device.signatures else None
+    return first.uuid if first is not None and first.label.startswith(LABEL_PREFIX) else ""
+
+
 Rule = Callable[[Device, Surroundings], tuple[Reason, str] | None]
 
 

@@ -149,7 +149,7 @@ class VirtualHost:
     ) -> DiskState:
         stand_in = StandIn(serial=serial, wwn=wwn, model="lab disk", rotational=rotational)
         async with self._core.changing() as state:
-            host, disk = new_disk(state.host(self.name), disk_bytes(size), stand_in)
+            host, disk = new_disk(state.host(self.name), disk_bytes(size), stand_in, lab=state.id)
             self._core.save(state.with_host(host))
             await self._appear(disk)
         return disk
@@ -165,8 +165,9 @@ class VirtualHost:
             old = await self._lose(which)
             stand_in = msgspec.structs.replace(old.stand_in, serial=serial, wwn="")
             wanted = old.size if size is None else disk_bytes(size)
-            host, disk = new_disk(self._core.state.host(self.name), wanted, stand_in, name=old.name)
-            self._core.save(self._core.state.with_host(host))
+            state = self._core.state
+            host, disk = new_disk(state.host(self.name), wanted, stand_in, lab=state.id, name=old.name)
+            self._core.save(state.with_host(host))
             await self._appear(disk)
         return disk
 

@@ -64,7 +64,7 @@ class Lab:
         state = LabState(entropy.name_suffix(8), name, subnet, Owner() if keep else _this_process())
         for _ in range(hosts):
             state, host = new_host(state, "")
-            state = state.with_host(_with_disks(host, disks, disk_bytes(disk_size)))
+            state = state.with_host(_with_disks(state.id, host, disks, disk_bytes(disk_size)))
         lab = cls(LabCore(_empty_directory(Path(directory)), state))
         write_state(lab.directory, state)
         progress("the plan is written down")
@@ -111,7 +111,7 @@ class Lab:
     async def add_host(self, name: str = "", *, disks: int = 2, disk_size: str | int = "2Gi") -> VirtualHost:
         async with self._core.changing() as state:
             grown, host = new_host(state, name)
-            self._core.save(grown.with_host(_with_disks(host, disks, disk_bytes(disk_size))))
+            self._core.save(grown.with_host(_with_disks(state.id, host, disks, disk_bytes(disk_size))))
             write_hosts_file(self._core.state, self.directory)
             await self._core.boot(host.name)
         return self.host(host.name)
@@ -195,9 +195,9 @@ def _this_process() -> Owner:
     return Owner(os.getpid(), stat.started if stat is not None else 0)
 
 
-def _with_disks(host: HostState, count: int, size: int) -> HostState:
+def _with_disks(lab: str, host: HostState, count: int, size: int) -> HostState:
     for _ in range(count):
-        host, _disk = new_disk(host, size, StandIn(model="lab disk"))
+        host, _disk = new_disk(host, size, StandIn(model="lab disk"), lab=lab)
     return host
 
 

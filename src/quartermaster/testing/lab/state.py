@@ -7,6 +7,7 @@ lives, so there is no record of process numbers that could be wrong.
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from string import ascii_lowercase
@@ -118,11 +119,17 @@ def write_state(directory: Path, state: LabState) -> None:
     write_whole(directory / STATE_FILE, msgspec.json.format(msgspec.json.encode(state)), mode=0o644)
 
 
-def new_disk(host: HostState, size: int, stand_in: StandIn, *, name: str = "") -> tuple[HostState, DiskState]:
-    """A disk that the host does not have yet, with a serial number and a name where it was given none."""
+def new_disk(host: HostState, size: int, stand_in: StandIn, *, lab: str, name: str = "") -> tuple[HostState, DiskState]:
+    """A disk that the host does not have yet, with a serial number and a name where it was given none.
+
+    Serial numbers are easy to read and the same in every lab. What makes the disk itself one of its kind, as it is for
+    real ones, is its WWN: the kernel does not mount two file systems that were made for one disk.
+    """
     made = host.disks_made + 1
     if not stand_in.serial:
-        stand_in = msgspec.structs.replace(stand_in, serial=f"{host.name.upper()}-{made:04}")
+        number = sha256(f"{lab}/{host.number}/{made}".encode()).hexdigest()[:15]
+        serial = f"{host.name.upper()}-{made:04}"
+        stand_in = msgspec.structs.replace(stand_in, serial=serial, wwn=stand_in.wwn or f"naa.5{number}")
     taken = {disk.name for disk in host.disks}
     free = (letter for letter in ascii_lowercase[1:] if f"vd{letter}" not in taken)
     name = name or f"vd{next(free, '')}"
