@@ -7,14 +7,10 @@ from typing import Any
 import pytest
 
 from quartermaster.planning.choosing import (
-    Claim,
     Offer,
     choose_devices,
-    claim_key,
-    first_claims,
     is_named,
     offer_of,
-    without_duplicates,
 )
 from quartermaster.resources import StorageCluster, StorageNode, from_document
 from quartermaster.resources.devices import Device, DeviceFilter
@@ -158,17 +154,3 @@ def test_a_disk_that_is_gone_and_not_wanted_any_more_is_not_missed() -> None:
 def test_a_disk_may_be_listed_by_the_name_that_carries_its_identity() -> None:
     listed = choose_devices(Offer(devices=("/dev/disk/by-id/virtio-A", "/dev/vdb")), HOST)
     assert [(one.path, one.usable) for one in listed] == [("/dev/vdb", True)]
-
-
-def test_the_first_node_has_a_disk_that_two_name_unless_the_other_serves_it_already() -> None:
-    claims = [Claim("a", "h1", "A", serving=False), Claim("b", "h2", "A", serving=False)]
-    assert first_claims(claims) == {"A": "a"}
-    assert first_claims([claims[0], Claim("b", "h2", "A", serving=True)]) == {"A": "b"}
-    assert claim_key("h1", "/srv") != claim_key("h2", "/srv")
-
-
-def test_who_comes_second_is_told_who_came_first() -> None:
-    chosen = choose_devices(Offer(devices=("/dev/vdb",)), HOST)
-    second = without_duplicates("b", "h2", chosen, {"A": "a"})
-    assert (second[0].usable, second[0].reason) == (False, "DuplicateDevice")
-    assert second[0].message == "/dev/vdb (A) belongs to StorageNode a already"

@@ -69,7 +69,7 @@ class ClusterManager:
         self._assigning = Assigning(scope, namespace)
         self._memories = Memories(scope.store)
         self._settling = Settling(scope, namespace, self._assigning, self._memories)
-        self._recall: Recall = {}
+        self._recall = Recall()
         ledger.attach(scope.caches)
         views.clear()
 

@@ -9,7 +9,7 @@ A path names a disk only until the disk is in use: from then on its identity doe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -30,7 +30,6 @@ MISSING = "Missing"
 DUPLICATE = "DuplicateDevice"
 NOT_FOUND = "NotFound"
 REFUSED = "DevicesRefused"
-SERVICE = "the service "
 
 _NAMED = 3  # how many disks a sentence names
 
@@ -247,47 +246,3 @@ def _bytes(size: str | int | None) -> int:
 @lru_cache(maxsize=4096)
 def _bytes_of_text(size: str) -> int:
     return Amount.of(size).bytes
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """That a node means a device or directory: who, where and what."""
-
-    node: str  # or "the service …", which has a device and is no node's
-    host: str
-    what: str  # an identity, or a path where there is none
-    serving: bool
-
-
-def first_claims(claims: Iterable[Claim]) -> dict[str, str]:
-    """Who has each device or directory: the one that serves it, else the first; key → StorageNode, or a service.
-
-    A disk is known by its identity on every host; a path only on its own.
-    """
-    winners: dict[str, Claim] = {}
-    for claim in claims:
-        key = claim_key(claim.host, claim.what)
-        present = winners.get(key)
-        if present is None or (claim.serving and not present.serving):
-            winners[key] = claim
-    return {key: claim.node for key, claim in winners.items()}
-
-
-def claim_key(host: str, what: str) -> str:
-    return host + what if what[0] == "/" else what
-
-
-def without_duplicates(
-    node: str, host: str, devices: Sequence[ChosenDevice], winners: Mapping[str, str]
-) -> tuple[ChosenDevice, ...]:
-    """Devices that another node has got are neither usable here nor do they serve, whatever this one declares."""
-    kept = []
-    for device in devices:
-        owner = winners.get(claim_key(host, device.id or device.path), node)
-        if owner == node:
-            kept.append(device)
-            continue
-        whose = owner if owner.startswith(SERVICE) else f"StorageNode {owner}"
-        message = f"{device.path} ({device.id or 'without identity'}) belongs to {whose} already"
-        lost = {"usable": False, "serving": False, "reason": DUPLICATE, "message": message, "consent": ""}
-        kept.append(msgspec.structs.replace(device, **lost))
-    return tuple(kept)

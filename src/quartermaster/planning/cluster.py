@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True):
     approved: str = ""  # the digests of the steps that somebody approved, with spaces between them
 
 
-class ChosenDevice(msgspec.Struct, frozen=True):
+class ChosenDevice(msgspec.Struct, frozen=True, gc=False):
     """A device that the node's declaration means, as its host reported it."""
 
     path: str
@@ -78,7 +78,7 @@ class ChosenDevice(msgspec.Struct, frozen=True):
     consent: str = ""  # the serial number or WWN with which a person allowed to wipe what is on it
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, gc=False):
     """What an agent said of one assignment, beside what was asked of it."""
 
     agent: str
@@ -98,7 +98,7 @@ class Report(msgspec.Struct, frozen=True):
         return self.current and self.status.state == "succeeded"
 
 
-class NodeView(msgspec.Struct, frozen=True):
+class NodeView(msgspec.Struct, frozen=True, gc=False):
     """A StorageNode and the host that it is."""
 
     node: StorageNode
@@ -122,7 +122,10 @@ class NodeView(msgspec.Struct, frozen=True):
         return self.node.metadata.name
 
     def report(self, agent: str, instance: str = "") -> Report | None:
-        return next((one for one in self.reports if one.agent == agent and one.instance == instance), None)
+        for one in self.reports:
+            if one.agent == agent and one.instance == instance:
+                return one
+        return None
 
 
 class VolumeView(msgspec.Struct, frozen=True):

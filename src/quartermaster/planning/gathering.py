@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from itertools import chain
 
 import msgspec
 
 from quartermaster.planning.capacity import may_leave
-from quartermaster.planning.choosing import (
-    IN_USE,
-    SERVICE,
+from quartermaster.planning.choosing import IN_USE, choose_devices, offer_of, refused_devices
+from quartermaster.planning.claiming import (
     Claim,
-    Offer,
-    choose_devices,
+    Meant,
     claim_key,
+    claims_of_service,
+    devices_in,
     first_claims,
-    offer_of,
-    refused_devices,
+    meant_by,
     without_duplicates,
 )
 from quartermaster.planning.cluster import (
     ABANDON,
     DRAIN,
     MAINTENANCE,
-    ChosenDevice,
     ClusterKey,
     ClusterView,
     NodeView,
@@ -129,8 +127,20 @@ def settings_of(cluster: StorageCluster | None, status: StorageStatus | None) ->
     )
 
 
-# Of each node: what its devices were chosen by, and the choice. Objects never change, so the same ones mean the same.
-Recall = dict[str, tuple[tuple[object, ...], tuple[Offer, tuple[ChosenDevice, ...]]]]
+class _Service(msgspec.Struct, frozen=True, gc=False):
+    """What one assignment says and claims."""
+
+    assignment: Assignment
+    report: Report
+    claims: tuple[Claim, ...]
+
+
+class Recall:
+    """What was found before, and by what. Objects never change, so the same ones mean the same."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, tuple[tuple[object, ...], Meant]] = {}
+        self.services: dict[str, _Service] = {}
 
 
 def views_of(
@@ -176,13 +186,15 @@ class _Survey:
 
     def __init__(self, snapshot: Snapshot, recall: Recall | None = None) -> None:
         self._snapshot = snapshot
-        self._recall = recall if recall is not None else {}
+        self._recall = recall if recall is not None else Recall()
+        self._services = self._recalled_services()
         self._assignments: dict[str, list[Assignment]] = {}
-        for assignment in snapshot.assignments:
-            self._assignments.setdefault(assignment.spec.host, []).append(assignment)
+        self._reports: dict[str, list[Report]] = {}
+        for one in self._services:
+            self._assignments.setdefault(one.assignment.spec.host, []).append(one.assignment)
+            self._reports.setdefault(one.assignment.spec.host, []).append(one.report)
         self._settings = settings_clusters(snapshot.clusters)
         self._statuses = {status.metadata.name: status for status in snapshot.statuses}
-        self._reports = _reports_by_host(snapshot.assignments)
         self._matches = match_hosts(
             snapshot.nodes,
             snapshot.hosts,
@@ -192,32 +204,27 @@ class _Survey:
         )
         self._clients = tuple(sorted({address for host in snapshot.hosts for address in addresses_of(host)}))
         self._members: dict[ClusterKey, list[StorageNode]] = {}
-        chosen: dict[str, tuple[ChosenDevice, ...]] = {}
-        offers: dict[str, Offer] = {}
-        sure: list[Claim] = []  # of those who are known to use what they claim
-        claims: list[Claim] = []
+        meant: dict[str, Meant] = {}
         for node in first_come(snapshot.nodes):
-            name, match = node.metadata.name, self._matches[node.metadata.name]
             for cluster in dict.fromkeys((home_of(node), cluster_of(node))):
                 self._members.setdefault(ClusterKey(snapshot.namespace, node.spec.type, cluster), []).append(node)
-            offers[name], chosen[name] = self._recalled(node, match)
-            own = _claims(name, match, chosen[name], offers[name].directories)
-            used = {one.id or one.path for one in node.status.devices if one.state == IN_USE}
-            sure += [claim for claim in own if claim.serving and claim.what in used]
-            claims += own
-        for name in [name for name in self._recall if name not in chosen]:
-            del self._recall[name]
-        winners = first_claims([*sure, *claims, *_claims_of_services(snapshot.assignments)])
-        self._devices = {
-            name: without_duplicates(name, _host_name(self._matches[name]), devices, winners)
-            for name, devices in chosen.items()
+            meant[node.metadata.name] = self._recalled(node, self._matches[node.metadata.name])
+        for name in [name for name in self._recall.nodes if name not in meant]:
+            del self._recall.nodes[name]
+        sure = chain.from_iterable(one.sure for one in meant.values())
+        claims = chain.from_iterable(one.claims for one in meant.values())
+        winners = first_claims(chain(sure, claims, chain.from_iterable(one.claims for one in self._services)))
+        self._devices = {name: without_duplicates(name, one.devices, one.keys, winners) for name, one in meant.items()}
+        self._refused = {
+            name: one.refused if self._devices[name] is one.devices else refused_devices(self._devices[name])
+            for name, one in meant.items()
         }
         self._directories = {
             name: [
                 (path, winners.get(claim_key(_host_name(self._matches[name]), path), name))
-                for path in offer.directories
+                for path in one.offer.directories
             ]
-            for name, offer in offers.items()
+            for name, one in meant.items()
         }
 
     def view(self, key: ClusterKey, health: HostHealth) -> ClusterView:
@@ -248,7 +255,7 @@ class _Survey:
         state = health.of(host, **times) if host else HostState(healthy=False)
         stated = node.spec.storage_network.ips if node.spec.storage_network is not None else ()
         directories, twice = self._own_directories(name)
-        complaints = tuple(one for one in (match.complaint, twice, refused_devices(self._devices[name])) if one)
+        complaints = tuple(one for one in (match.complaint, twice, self._refused[name]) if one)
         return NodeView(
             node=node,
             host=host,
@@ -274,25 +281,35 @@ class _Survey:
             return kept, None
         return kept, Verdict(False, SAME_DIRECTORY, f"{lost[0]} belongs to StorageNode {lost[1]} already")
 
-    def _recalled(self, node: StorageNode, match: Match) -> tuple[Offer, tuple[ChosenDevice, ...]]:
+    def _recalled_services(self) -> list[_Service]:
+        before, now = self._recall.services, {}
+        for assignment in self._snapshot.assignments:
+            known = before.get(assignment.metadata.name)
+            if known is None or known.assignment is not assignment:
+                known = _Service(assignment, report_of(assignment), claims_of_service(assignment))
+            now[assignment.metadata.name] = known
+        self._recall.services = now
+        return list(now.values())
+
+    def _recalled(self, node: StorageNode, match: Match) -> Meant:
         settings = self._settings.get(self._home(node))
         assignments = self._assignments.get(_host_name(match), ())
-        given = (node, match.host, settings, self._released(node, match), *assignments)
-        known = self._recall.get(node.metadata.name)
+        given = (node, match.host, match.wrong, settings, self._released(node, match), *assignments)
+        known = self._recall.nodes.get(node.metadata.name)
         if known is not None and len(known[0]) == len(given) and all(map(operator.is_, known[0], given)):
             return known[1]
         made = self._choose(node, match)
-        self._recall[node.metadata.name] = (given, made)
+        self._recall.nodes[node.metadata.name] = (given, made)
         return made
 
-    def _choose(self, node: StorageNode, match: Match) -> tuple[Offer, tuple[ChosenDevice, ...]]:
+    def _choose(self, node: StorageNode, match: Match) -> Meant:
         wishes = match.host.spec.wishes if match.host is not None else None
         offer = offer_of(node, self._settings.get(self._home(node)), wishes)
         if match.host is None:
-            return offer, ()
+            return meant_by(node, match, offer, ())
         inventory = match.host.status.inventory
         used = {one.id for one in node.status.wiped}
-        return offer, choose_devices(
+        devices = choose_devices(
             offer,
             inventory.devices if inventory is not None else (),
             known=node.status.devices,
@@ -301,6 +318,7 @@ class _Survey:
             consents=[consent for consent in node.spec.wipe if consent not in used],
             host=match.host.metadata.name,
         )
+        return meant_by(node, match, offer, devices)
 
     def _home(self, node: StorageNode) -> ClusterKey:
         return ClusterKey(self._snapshot.namespace, node.spec.type, home_of(node))
@@ -315,7 +333,7 @@ class _Survey:
             # Where clusters share hosts, each is an instance of the agent: what another one has is not this one's.
             if node.spec.type in self._snapshot.sharing and report.instance != home_of(node):
                 continue
-            for device in _devices_in(report.desired):
+            for device in devices_in(report.desired):
                 found[str(device.get("id") or device["path"])] = str(device.get("declared") or device["path"])
         return found
 
@@ -333,42 +351,6 @@ class _Survey:
 def report_of(assignment: Assignment) -> Report:
     spec = assignment.spec
     return Report(spec.agent, spec.instance, spec.generation, spec.desired, bool(spec.absent), assignment.status)
-
-
-def _reports_by_host(assignments: Sequence[Assignment]) -> dict[str, list[Report]]:
-    found: dict[str, list[Report]] = {}
-    for assignment in assignments:
-        found.setdefault(assignment.spec.host, []).append(report_of(assignment))
-    return found
-
-
-def _devices_in(desired: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    listed = (desired or {}).get("devices", ())
-    found = listed if isinstance(listed, list | tuple) else ()
-    return [device for device in found if isinstance(device, dict) and device.get("path")]
-
-
-def _claims_of_services(assignments: Sequence[Assignment]) -> list[Claim]:
-    """Every device that an assignment names is taken, also where no node here is known to have asked for it."""
-    claims = []
-    for assignment in assignments:
-        spec = assignment.spec
-        name = f"{SERVICE}{f'{spec.agent} {spec.instance}'.rstrip()} of host {spec.host}"
-        claims += [
-            Claim(name, spec.host, str(device.get("id") or device["path"]), serving=True)
-            for device in _devices_in(spec.desired)
-        ]
-    return claims
-
-
-def _claims(node: str, match: Match, devices: Sequence[ChosenDevice], directories: Sequence[str]) -> list[Claim]:
-    host = _host_name(match)
-    if not host or (match.wrong is not None and match.wrong.reason == SAME_HOST):
-        return []
-    if match.wrong is not None:  # nothing can be planned for it, but what it has got stays its own
-        return [Claim(node, host, one.id or one.path, serving=True) for one in devices if one.serving]
-    claims = [Claim(node, host, one.id or one.path, one.serving) for one in devices if one.usable or one.serving]
-    return claims + [Claim(node, host, path, serving=False) for path in directories]
 
 
 def _host_name(match: Match) -> str:

@@ -116,6 +116,8 @@ class _Finder:
         if not selector:
             return list(self._hosts)
         fewest = min((self._by_label.get(pair, []) for pair in selector.items()), key=len)
+        if len(selector) == 1:
+            return fewest
         wanted = selector.items()
         return [name for name in fewest if wanted <= self._labels[name].items()]
 

@@ -16,6 +16,7 @@ from quartermaster.planning.capacity import shown
 from quartermaster.planning.choosing import IN_USE, why_refused
 from quartermaster.planning.cluster import (
     DRAIN,
+    ChosenDevice,
     ClusterKey,
     ClusterView,
     Desired,
@@ -112,35 +113,50 @@ def volumes_by_host(view: ClusterView) -> dict[str, list[VolumeView]]:
 def offered(key: ClusterKey, node: NodeView, report: Report | None, held: Sequence[VolumeView]) -> dict[str, Any]:
     """`{"devices": [{id, path, declared?, uuid, wipe?}], "directories": [path]}`."""
     before = (report.desired if report is not None else None) or {}
+    listed: Sequence[dict[str, str]] = before.get("devices", ())
     bases = [str(volume.details.get(BASE, "")) for volume in held]
-    known = {entry["id"] or entry["path"]: entry for entry in before.get("devices", ())}
+    known = {entry["id"] or entry["path"]: entry for entry in listed}
     devices: dict[str, dict[str, str]] = {}
     for device in node.devices:
-        if not device.usable and not device.serving:
-            continue
-        entry = known.get(device.id) or known.get(device.path)
-        if entry is None:
-            made = file_system_uuid(key, node.host, device.id or device.path)
-            # A disk without an identity of its own shows that of what is on it.
-            entry = {"id": device.id if device.id != device.uuid else "", "uuid": device.uuid or made}
-        if entry.get("path") != device.path or entry.get("wipe", "") != device.consent:
-            entry = {**entry, "path": device.path, "wipe": device.consent}
-            entry.setdefault("declared", device.declared)
-            entry = {name: value for name, value in entry.items() if value or name == "id"}
-        devices[entry["uuid"]] = entry
-    for entry in before.get("devices", ()):
+        if device.usable or device.serving:
+            entry = known.get(device.id) or known.get(device.path) or _entry_of(key, node.host, device)
+            if entry.get("path") != device.path or entry.get("wipe", "") != device.consent:
+                entry = {**entry, "path": device.path, "wipe": device.consent}
+                entry.setdefault("declared", device.declared)
+                entry = {name: value for name, value in entry.items() if value or name == "id"}
+            devices[entry["uuid"]] = entry
+    if bases:
+        _keep_what_holds_volumes(key, node, listed, bases, devices)
+    kept = [path for path in before.get("directories", ()) if path in bases]
+    order = {entry["uuid"]: place for place, entry in enumerate(listed)}
+    chosen = list(devices.values())
+    if list(devices) != list(order):
+        # In the order of before: two disks that were declared by one path would else change places for ever.
+        chosen.sort(key=lambda entry: order.get(entry["uuid"], len(order)))
+    return {"devices": chosen, "directories": list(dict.fromkeys((*node.directories, *kept)))}
+
+
+def _entry_of(key: ClusterKey, host: str, device: ChosenDevice) -> dict[str, str]:
+    made = file_system_uuid(key, host, device.id or device.path)
+    # A disk without an identity of its own shows that of what is on it.
+    return {"id": device.id if device.id != device.uuid else "", "uuid": device.uuid or made}
+
+
+def _keep_what_holds_volumes(
+    key: ClusterKey,
+    node: NodeView,
+    listed: Sequence[dict[str, str]],
+    bases: Sequence[str],
+    devices: dict[str, dict[str, str]],
+) -> None:
+    for entry in listed:
         if any(base.endswith(entry["uuid"]) for base in bases):
             devices.setdefault(entry["uuid"], entry)
     for one in node.present:
         # A volume may have been placed on a disk in the very moment in which it was given up.
-        uuid = file_system_uuid(key, node.host, one.id) if one.id and bases else ""
+        uuid = file_system_uuid(key, node.host, one.id) if one.id else ""
         if uuid not in devices and any(base.endswith(f"/{uuid}") for base in bases if uuid):
             devices[uuid] = {"id": one.id, "uuid": uuid, "path": one.path}
-    kept = [path for path in before.get("directories", ()) if path in bases]
-    # In the order of before: two disks that were declared by one path would else change places for ever.
-    order = {entry["uuid"]: place for place, entry in enumerate(before.get("devices", ()))}
-    chosen = sorted(devices.values(), key=lambda entry: order.get(entry["uuid"], len(order)))
-    return {"devices": chosen, "directories": list(dict.fromkeys((*node.directories, *kept)))}
 
 
 def file_system_uuid(key: ClusterKey, host: str, device: str) -> str:

@@ -1,0 +1,109 @@
+"""Who has a disk or a directory that several want: the one that serves it, else the one that was there first.
+
+Of a hundred thousand disks few are new. So what a node claims is made when something about it changes, and kept by
+whoever asks again and again; what is done each time is only to look every key up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from quartermaster.planning.choosing import DUPLICATE, IN_USE, Offer, refused_devices
+from quartermaster.planning.cluster import ChosenDevice, Verdict
+from quartermaster.planning.matching import SAME_HOST, Match
+from quartermaster.resources.orchestration import Assignment
+from quartermaster.resources.storage import StorageNode
+
+SERVICE = "the service "
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """That a node means a device or a directory, or that a service has it."""
+
+    owner: str  # the name of the node; "the service …" has a device and is no node's
+    key: str
+    serving: bool
+
+
+class Meant(msgspec.Struct, frozen=True, gc=False):
+    """What one node means, and claims by that."""
+
+    offer: Offer
+    devices: tuple[ChosenDevice, ...]
+    keys: tuple[str, ...]  # of the devices, one by one
+    sure: tuple[Claim, ...]  # of what it is known to use
+    claims: tuple[Claim, ...]  # of the rest
+    refused: Verdict | None  # what is wrong with its list of devices
+
+
+def claim_key(host: str, what: str) -> str:
+    """A disk is known by its identity on every host; a path, of a disk without one or of a directory, on its own."""
+    return host + what if what[0] == "/" else what
+
+
+def meant_by(node: StorageNode, match: Match, offer: Offer, devices: tuple[ChosenDevice, ...]) -> Meant:
+    host = match.host.metadata.name if match.host is not None else ""
+    keys = tuple(claim_key(host, one.id or one.path) for one in devices)
+    if not host or (match.wrong is not None and match.wrong.reason == SAME_HOST):
+        return Meant(offer, devices, keys, (), (), refused_devices(devices))
+    name, planned = node.metadata.name, match.wrong is None
+    # Where nothing can be planned for a node, what it has got stays its own all the same.
+    claims = [
+        Claim(name, key, one.serving)
+        for one, key in zip(devices, keys, strict=True)
+        if one.serving or (planned and one.usable)
+    ]
+    if planned:
+        claims += [Claim(name, claim_key(host, path), serving=False) for path in offer.directories]
+    used = {claim_key(host, one.id or one.path) for one in node.status.devices if one.state == IN_USE}
+    sure = [claim for claim in claims if claim.serving and claim.key in used]
+    rest = [claim for claim in claims if not (claim.serving and claim.key in used)]
+    return Meant(offer, devices, keys, tuple(sure), tuple(rest), refused_devices(devices))
+
+
+def claims_of_service(assignment: Assignment) -> tuple[Claim, ...]:
+    """Every device that an assignment names is taken, also where no node here is known to have asked for it."""
+    spec = assignment.spec
+    name = f"{SERVICE}{f'{spec.agent} {spec.instance}'.rstrip()} of host {spec.host}"
+    return tuple(
+        Claim(name, claim_key(spec.host, str(device.get("id") or device["path"])), serving=True)
+        for device in devices_in(spec.desired)
+    )
+
+
+def devices_in(desired: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    listed = (desired or {}).get("devices", ())
+    found = listed if isinstance(listed, list | tuple) else ()
+    return [device for device in found if isinstance(device, dict) and device.get("path")]
+
+
+def first_claims(claims: Iterable[Claim]) -> dict[str, str]:
+    """Key → StorageNode, or a service."""
+    winners: dict[str, Claim] = {}
+    for claim in claims:
+        present = winners.setdefault(claim.key, claim)
+        if claim.serving and not present.serving:
+            winners[claim.key] = claim
+    return {key: claim.owner for key, claim in winners.items()}
+
+
+def without_duplicates(
+    node: str, devices: tuple[ChosenDevice, ...], keys: Sequence[str], winners: Mapping[str, str]
+) -> tuple[ChosenDevice, ...]:
+    """Devices that another node has got are neither usable here nor do they serve, whatever this one declares."""
+    owners = [winners.get(key, node) for key in keys]
+    if owners.count(node) == len(owners):
+        return devices
+    return tuple(
+        device if owner == node else _lost_to(owner, device) for device, owner in zip(devices, owners, strict=True)
+    )
+
+
+def _lost_to(owner: str, device: ChosenDevice) -> ChosenDevice:
+    whose = owner if owner.startswith(SERVICE) else f"StorageNode {owner}"
+    message = f"{device.path} ({device.id or 'without identity'}) belongs to {whose} already"
+    lost = {"usable": False, "serving": False, "reason": DUPLICATE, "message": message, "consent": ""}
+    return msgspec.structs.replace(device, **lost)
