@@ -152,6 +152,35 @@ async def test_what_changed_on_a_disk_that_was_given_up_is_seen_by_the_agent_bef
 
 
 @simulated()
+async def test_a_disk_without_identity_is_known_by_its_file_system_and_a_blank_one_in_its_place_is_another() -> None:
+    async with world() as made:
+        made.lead()
+        machine = made.host("h1")
+        disk = machine.add_disk("vdb")
+        await made.node("h1", devices=[disk])
+        await settled()
+        (written,) = content(machine, disk)
+        await made.stop("h1")
+        machine.reboot()
+        machine.put_disk(machine.pull_disk(disk), "/dev/vdc")
+        machine.add_disk("vdb")
+        made.host("h1")
+        await settled(400)
+        assert content(machine, "/dev/vdb") == ()
+        assert content(machine, "/dev/vdc") == (written,)
+        assert [mount.source for mount in machine.mounts][1:] == ["/dev/vdc"]
+        await made.stop("h1")
+        machine.reboot()
+        machine.pull_disk("/dev/vdc")
+        made.host("h1")
+        await settled(400)
+        node = await made.storage_node("h1")
+        assert node.status.state in ("Failed", "Degraded")
+        assert "cannot find the disk that was /dev/vdb" in node.status.message
+        assert content(machine, "/dev/vdb") == ()
+
+
+@simulated()
 async def test_a_disk_that_was_given_up_is_not_another_clusters() -> None:
     async with world() as made:
         made.lead()

@@ -338,6 +338,69 @@ async def test_a_node_whose_host_was_deleted_by_force_waits_for_it_and_leaves_no
 
 
 @simulated()
+async def test_a_node_whose_host_object_is_gone_waits_and_does_not_move_to_a_host_that_looks_alike() -> None:
+    async with world() as made:
+        made.lead()
+        for host in ("h1", "h2"):
+            made.host(host, labels={"rack": "7"} if host == "h1" else {})
+        await made.node("n", nodeSelector={"rack": "7"}, directories=["/srv/a"])
+        await settled(20)
+        assert (await made.storage_node("n")).status.host == "h1"
+        await made.stop("h1")
+        await made.store.delete(Host, "h1", NAMESPACE)
+        await made.stop("h2")
+        made.host("h2", labels={"rack": "7"})
+        await settled(60)
+        node = await made.storage_node("n")
+        assert (node.status.host, await reason_of(made, "n")) == ("h1", "NoHost")
+        assert "host h1 was deleted, and the node's storage is on it" in node.status.message
+        assert [one.spec.host for one in (await made.store.list(Assignment, NAMESPACE)).items] == ["h1"]
+        made.host("h1", labels={"rack": "7"})
+        await made.stop("h2")
+        await made.store.delete(Host, "h2", NAMESPACE)
+        await settled(60)
+        assert (await made.storage_node("n")).status.state == "Ready"
+
+
+@simulated()
+async def test_a_host_stays_with_the_node_that_serves_it_whoever_was_declared_first() -> None:
+    async with world() as made:
+        made.lead()
+        made.host("h1", address="10.0.0.1")
+        await made.node("a", "nowhere", directories=["/srv/a"], storageNetwork={"ips": ["10.0.0.1"]})
+        await settled()
+        await made.node("b", "h1", directories=["/srv/a"], storageNetwork={"ips": ["10.0.0.1"]})
+        await settled()
+        assert (await made.storage_node("b")).status.state == "Ready"
+        await made.node("a", "h1", directories=["/srv/a"], storageNetwork={"ips": ["10.0.0.1"]})
+        await settled()
+        assert (await made.storage_node("b")).status.state == "Ready"
+        assert await reason_of(made, "a") == "SameHost"
+
+
+@simulated()
+async def test_a_directory_stays_with_the_node_that_serves_it_whoever_was_declared_first() -> None:
+    async with world() as made:
+        made.lead()
+        made.host("h1")
+        await made.node("old", "h1", directories=["/srv/a"])
+        await settled()
+        await made.node("young", "h1", cluster="b", directories=["/srv/b"])
+        await settled()
+        await made.node("old", "h1", directories=["/srv/a", "/srv/b"])
+        await settled()
+        assert (await made.storage_node("young")).status.state == "Ready"
+        assert await reason_of(made, "old") == "SameDirectory"
+        served = {}
+        for name in ("default", "b"):
+            found = await made.get(Assignment, f"local-{name}.h1")
+            assert found is not None
+            assert found.spec.desired is not None
+            served[name] = found.spec.desired["directories"]
+        assert served == {"default": ["/srv/a"], "b": ["/srv/b"]}
+
+
+@simulated()
 async def test_the_name_of_a_living_host_gives_nothing_up() -> None:
     async with world() as made:
         made.lead()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -19,6 +20,8 @@ from quartermaster.host.fake import FakeMachine, Faults, fake_host
 from quartermaster.operators.assembly import operator_runtime
 from quartermaster.orchestration.agent import AgentRuntime
 from quartermaster.orchestration.timings import Timings
+from quartermaster.planning.gathering import Recall, Snapshot, views_of
+from quartermaster.planning.health import HostHealth
 from quartermaster.resources import (
     Event,
     Object,
@@ -232,10 +235,20 @@ def facts(address: str) -> Facts:
 
 @asynccontextmanager
 async def world(timings: Timings = TIMINGS) -> AsyncIterator[World]:
-    with tempfile.TemporaryDirectory() as directory:
+    """Whatever happens in it, the leader sees with what it remembers the same as without."""
+    differences: list[str] = []
+
+    def checked(snapshot: Snapshot, health: HostHealth, types: Sequence[str], *, recall: Recall) -> Any:
+        made = views_of(snapshot, health, types, recall=recall)
+        if made != views_of(snapshot, health, types):
+            differences.append(str(made))
+        return made
+
+    with tempfile.TemporaryDirectory() as directory, patch("quartermaster.operators.cluster.views_of", checked):
         async with TaskGroup() as group:
             yield World(group, Path(directory), timings)
             group.cancel()
+    assert differences == []
 
 
 async def settled(seconds: float = 5.0) -> None:

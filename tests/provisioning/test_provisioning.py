@@ -19,7 +19,8 @@ from quartermaster.provisioning.protocol import (
 )
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from quartermaster.resources.marks import INTENT, PROVISIONING_FINALIZER, provisioner_of
-from quartermaster.resources.orchestration import Host
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.testing.simulation import simulated
 
 from .world import GIB, TYPE, World, claim, is_bound, is_gone, resized, until
@@ -300,16 +301,38 @@ async def test_a_volume_on_a_lost_host_can_be_deleted_and_is_cleared_away_when_t
 
 @simulated()
 async def test_a_volume_of_a_host_that_left_for_good_can_be_deleted() -> None:
+    """Who leaves takes its assignments away."""
     world = World()
     await world.prepare()
     async with world.running():
         await world.store.create(claim())
         await until(lambda: is_bound(world.store))
         world.lost.add("h2")
+        for one in (await world.store.list(Assignment, world.namespace)).items:
+            await world.store.delete(Assignment, one.metadata.name, world.namespace)
         await world.store.delete(Host, "h2", world.namespace)
         await world.store.delete(PersistentVolumeClaim, "data", "default")
         await until(lambda: _no_volumes(world))
         await until(lambda: _assignment_hosts(world, []))
+
+
+@simulated()
+async def test_a_volume_of_a_host_whose_host_object_was_deleted_is_cleared_away_when_it_is_back() -> None:
+    world = World()
+    await world.prepare()
+    async with world.running():
+        await world.store.create(claim())
+        await until(lambda: is_bound(world.store))
+        world.lost.add("h2")
+        host = await world.store.get(Host, "h2", world.namespace)
+        await world.store.delete(Host, "h2", world.namespace)
+        await world.store.delete(PersistentVolumeClaim, "data", "default")
+        await until(lambda: _no_volumes(world))
+        assert await _assignment_hosts(world, ["h2"])
+        await world.store.create(Host(metadata=ObjectMeta(name="h2", namespace=world.namespace), spec=host.spec))
+        world.lost.clear()
+        await until(lambda: _assignment_hosts(world, []), timeout_s=300)
+    assert world.disks == {}
 
 
 @simulated()

@@ -73,10 +73,8 @@ def _shared(context: AgentContext, path: str, space: Space, volumes: Sequence[st
     step = max(space.total >> 7, 1 << 20)
     taken = max(0, space.total - space.available) // step * step
     if any(volume.startswith(f"{path}/") for volume in volumes):
-        status = context.assignment.status if context.assignment is not None else None
-        before = ((status.result if status is not None else None) or {}).get("bases", ())
-        taken = min(taken, next((one.get("taken", 0) for one in before if one["path"] == path), 0))
-    return {"free": min(space.total, -(-space.available // step) * step), "taken": taken}
+        taken = min(taken, _bases_before(context).get(path, {}).get("taken", 0))
+    return {"free": space.available // step * step, "taken": taken}
 
 
 async def release_file_systems(context: AgentContext, *, volumes: Sequence[str] = ()) -> None:
@@ -121,13 +119,34 @@ async def _refuse_dead(context: AgentContext, device: str, path: str) -> None:
 
 
 async def _path_now(context: AgentContext, entry: Mapping[str, Any]) -> str:
-    """A disk is found by its identity, wherever the kernel has put it since it was assigned."""
+    """A disk is found by its identity, wherever the kernel has put it since it was assigned.
+
+    One without an identity is known by the file system that was made on it. A blank one in its place is another disk.
+    """
     path, identity = str(entry["path"]), entry["id"]
+
+    def is_meant(device: Device) -> bool:
+        if identity:
+            return bool(device.hardware_identity == identity)
+        return any(signature.uuid == entry["uuid"] for signature in device.signatures)
+
     device = await context.machine.devices.inspect(path)
-    if not identity or (device is not None and device.hardware_identity == identity):
+    if device is not None and is_meant(device):
         return path
-    found = await context.machine.devices.discover()
-    return next((one.path for one in found if one.hardware_identity == identity), path)
+    found = next((one.path for one in await context.machine.devices.discover() if is_meant(one)), "")
+    if not found and not identity and str(mount_target(context, entry)) in _bases_before(context):
+        raise HostError(
+            f"cannot find the disk that was {path}: none carries the file system {entry['uuid']}",
+            hint="bring it back; if it is lost, take it off the node's list, and put its successor there afterwards",
+        )
+    return found or path
+
+
+def _bases_before(context: AgentContext) -> dict[str, dict[str, Any]]:
+    """What was offered when its agent last reported, by path."""
+    status = context.assignment.status if context.assignment is not None else None
+    found = ((status.result if status is not None else None) or {}).get("bases", ())
+    return {one["path"]: one for one in found}
 
 
 class _Mark(msgspec.Struct, frozen=True):

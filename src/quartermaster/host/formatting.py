@@ -1,8 +1,8 @@
 """Making a file system, or taking one away, without ever costing anybody their data.
 
 Before it acts, each looks again at the device itself: is it still the same disk (serial number or WWN), is it idle
-(exclusive open), is it blank (blkid and wipefs agree)? Programs run without their force options, so they refuse on
-their own account too.
+(exclusive open), is it blank (blkid and wipefs agree)? Programs run without their force options: mkfs.xfs and
+mkfs.btrfs then refuse on their own account too, mkfs.ext4 does so only where somebody can be asked.
 
 A file system carries our identity: a UUID that the caller chose and recorded, and a label that is set last. A device
 with the UUID and the label of a beginning is one on which we were interrupted: nobody was ever given it, so it is begun

@@ -6,7 +6,7 @@ whoever asks again and again; what is done each time is only to look every key u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,7 +44,15 @@ def claim_key(host: str, what: str) -> str:
     return host + what if what[0] == "/" else what
 
 
-def meant_by(node: StorageNode, match: Match, offer: Offer, devices: tuple[ChosenDevice, ...]) -> Meant:
+def meant_by(
+    node: StorageNode,
+    match: Match,
+    offer: Offer,
+    devices: tuple[ChosenDevice, ...] = (),
+    *,
+    offered: Collection[str] = (),
+) -> Meant:
+    """`offered` are the directories that its agent was asked to offer."""
     host = match.host.metadata.name if match.host is not None else ""
     keys = tuple(claim_key(host, one.id or one.path) for one in devices)
     if not host or (match.wrong is not None and match.wrong.reason == SAME_HOST):
@@ -56,8 +64,9 @@ def meant_by(node: StorageNode, match: Match, offer: Offer, devices: tuple[Chose
         for one, key in zip(devices, keys, strict=True)
         if one.serving or (planned and one.usable)
     ]
-    if planned:
-        claims += [Claim(name, claim_key(host, path), serving=False) for path in offer.directories]
+    claims += [
+        Claim(name, claim_key(host, path), path in offered) for path in offer.directories if planned or path in offered
+    ]
     used = {claim_key(host, one.id or one.path) for one in node.status.devices if one.state == IN_USE}
     sure = [claim for claim in claims if claim.serving and claim.key in used]
     rest = [claim for claim in claims if not (claim.serving and claim.key in used)]
@@ -65,12 +74,12 @@ def meant_by(node: StorageNode, match: Match, offer: Offer, devices: tuple[Chose
 
 
 def claims_of_service(assignment: Assignment) -> tuple[Claim, ...]:
-    """Every device that an assignment names is taken, also where no node here is known to have asked for it."""
+    """What an assignment names is taken, also where no node here is known to have asked for it."""
     spec = assignment.spec
     name = f"{SERVICE}{f'{spec.agent} {spec.instance}'.rstrip()} of host {spec.host}"
+    devices = [str(device.get("id") or device["path"]) for device in devices_in(spec.desired)]
     return tuple(
-        Claim(name, claim_key(spec.host, str(device.get("id") or device["path"])), serving=True)
-        for device in devices_in(spec.desired)
+        Claim(name, claim_key(spec.host, what), serving=True) for what in (*devices, *directories_in(spec.desired))
     )
 
 
@@ -78,6 +87,12 @@ def devices_in(desired: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     listed = (desired or {}).get("devices", ())
     found = listed if isinstance(listed, list | tuple) else ()
     return [device for device in found if isinstance(device, dict) and device.get("path")]
+
+
+def directories_in(desired: Mapping[str, Any] | None) -> list[str]:
+    listed = (desired or {}).get("directories", ())
+    found = listed if isinstance(listed, list | tuple) else ()
+    return [path for path in found if isinstance(path, str) and path.startswith("/")]
 
 
 def first_claims(claims: Iterable[Claim]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from quartermaster.planning.claiming import (
     claim_key,
     claims_of_service,
     devices_in,
+    directories_in,
     first_claims,
     meant_by,
     without_duplicates,
@@ -306,7 +307,7 @@ class _Survey:
         wishes = match.host.spec.wishes if match.host is not None else None
         offer = offer_of(node, self._settings.get(self._home(node)), wishes)
         if match.host is None:
-            return meant_by(node, match, offer, ())
+            return meant_by(node, match, offer)
         inventory = match.host.status.inventory
         used = {one.id for one in node.status.wiped}
         devices = choose_devices(
@@ -318,7 +319,9 @@ class _Survey:
             consents=[consent for consent in node.spec.wipe if consent not in used],
             host=match.host.metadata.name,
         )
-        return meant_by(node, match, offer, devices)
+        reports = self._reports_of(node, match.host.metadata.name)
+        offered = {path for report in reports for path in directories_in(report.desired)}
+        return meant_by(node, match, offer, devices, offered=offered)
 
     def _home(self, node: StorageNode) -> ClusterKey:
         return ClusterKey(self._snapshot.namespace, node.spec.type, home_of(node))
@@ -329,13 +332,16 @@ class _Survey:
     def _serving(self, node: StorageNode, host: str) -> dict[str, str]:
         """Identity → declared path of the devices that an assignment names, or that the status says are in use."""
         found = {one.id or one.path: one.path for one in node.status.devices if one.state == IN_USE}
-        for report in self._own_reports(node.spec.type, host):
-            # Where clusters share hosts, each is an instance of the agent: what another one has is not this one's.
-            if node.spec.type in self._snapshot.sharing and report.instance != home_of(node):
-                continue
+        for report in self._reports_of(node, host):
             for device in devices_in(report.desired):
                 found[str(device.get("id") or device["path"])] = str(device.get("declared") or device["path"])
         return found
+
+    def _reports_of(self, node: StorageNode, host: str) -> list[Report]:
+        """Where clusters share hosts, each is an instance of the agent: what another one has is not this one's."""
+        shared = node.spec.type in self._snapshot.sharing
+        found = self._own_reports(node.spec.type, host)
+        return [one for one in found if not shared or one.instance == home_of(node)]
 
     def _own_reports(self, type: str, host: str) -> Iterable[Report]:
         reports = self._reports.get(host, ())

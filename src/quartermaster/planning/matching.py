@@ -1,7 +1,8 @@
 """Which Host each StorageNode is, and what makes a declaration impossible.
 
 Every complaint is about one node, and is a sentence for whoever wrote it; the other nodes go on. A node that has a host
-keeps it as long as its selector still matches it or something was deployed there.
+keeps it as long as its selector still matches it or something was deployed there, whoever else wants that host, and
+also while the Host itself is not to be found.
 """
 
 from __future__ import annotations
@@ -63,7 +64,11 @@ def match_hosts(
     addresses: dict[tuple[str, str], str] = {}
     matches: dict[str, Match] = {}
     known = {kind: dict.fromkeys(names) for kind, names in (deployed or {}).items()}
+    serving: list[StorageNode] = []
+    others: list[StorageNode] = []
     for node in first_come(nodes):
+        (serving if _is_deployed(node, known.get(node.spec.type, {})) else others).append(node)
+    for node in (*serving, *others):
         match = finder.find(node, known.get(node.spec.type, {}))
         if match.host is not None:
             wrong = (
@@ -93,15 +98,9 @@ class _Finder:
 
     def find(self, node: StorageNode, deployed: Mapping[str, object]) -> Match:
         found = self._matching(node.spec.node_selector)
-        bound = node.status.host
-        if bound in deployed and bound not in self._hosts and _is_to_go(node):
-            # Its Host was deleted, and what it runs was not: it is to clear that away if it ever comes back.
-            return Match(Host(metadata=ObjectMeta(name=bound, namespace=node.metadata.namespace)))
-        if bound in self._hosts and NODE_FINALIZER in node.metadata.finalizers:
-            if bound in found and len(found) == 1:
-                return Match(self._hosts[bound])
-            if bound in deployed:
-                return Match(self._hosts[bound], complaint=_host_changed(node, found))
+        bound = self._bound(node, deployed, found)
+        if bound is not None:
+            return bound
         if len(found) == 1:
             return Match(self._hosts[found[0]])
         selector = _selector_text(node.spec.node_selector)
@@ -111,6 +110,21 @@ class _Finder:
         which = f"match the labels {selector}" if selector else "match, for no label is asked for"
         message = f"{_names(found)} {which}; a node is one host"
         return Match(wrong=Verdict(False, SEVERAL_HOSTS, message))
+
+    def _bound(self, node: StorageNode, deployed: Mapping[str, object], found: Sequence[str]) -> Match | None:
+        """The host that it has already, if it keeps that."""
+        bound = node.status.host
+        if bound in self._hosts and NODE_FINALIZER in node.metadata.finalizers:
+            if bound in found and len(found) == 1:
+                return Match(self._hosts[bound])
+            return Match(self._hosts[bound], complaint=_host_changed(node, found)) if bound in deployed else None
+        if bound in self._hosts or not _is_deployed(node, deployed):
+            return None
+        # Its Host was deleted, and what it runs was not.
+        if not _is_to_go(node):
+            return Match(wrong=_host_deleted(node))
+        # It is to clear that away if it ever comes back.
+        return Match(Host(metadata=ObjectMeta(name=bound, namespace=node.metadata.namespace)))
 
     def _matching(self, selector: Mapping[str, str]) -> list[str]:
         if not selector:
@@ -122,9 +136,22 @@ class _Finder:
         return [name for name in fewest if wanted <= self._labels[name].items()]
 
 
+def _is_deployed(node: StorageNode, deployed: Mapping[str, object]) -> bool:
+    return node.status.host in deployed and NODE_FINALIZER in node.metadata.finalizers
+
+
 def _is_to_go(node: StorageNode) -> bool:
     marks = node.metadata.annotations
     return node.metadata.deletion_timestamp is not None or DRAIN in marks or marks.get(ABANDON) == node.status.host
+
+
+def _host_deleted(node: StorageNode) -> Verdict:
+    host, name = node.status.host, node.metadata.name
+    message = (
+        f"host {host} was deleted, and the node's storage is on it; the node waits until it joins again, "
+        f"or `qm node remove {name} --lost` gives up what was on it"
+    )
+    return Verdict(False, NO_HOST, message)
 
 
 def _host_changed(node: StorageNode, found: Sequence[str]) -> Verdict:

@@ -13,7 +13,7 @@ import msgspec
 
 from quartermaster.planning.cluster import Desired, NodeView
 
-_MOST = 4000  # a record is one object in the store, which has its limits
+MOST_BYTES = 512 << 10  # a cluster's memory is one object in the store, which has its limits
 
 
 def record_name(host: str) -> str:
@@ -45,8 +45,10 @@ def with_releases(
         kept = {disk: uuid for disk, uuid in known.items() if not before.get(disk) == uuid == after.get(disk)}
         kept |= {disk: uuid for disk, uuid in before.items() if after.get(disk) != uuid}
         wanted.pop(name, None)
-        if kept and (name in memory or len(wanted) < _MOST):
-            wanted[name] = msgspec.json.encode(kept, order="sorted").decode()
+        if kept:
+            record = msgspec.json.encode(kept, order="sorted").decode()
+            if sum(map(len, wanted.values())) + len(record) <= MOST_BYTES:
+                wanted[name] = record
     return wanted
 
 

@@ -169,17 +169,17 @@ class Term:
     async def take_back(self, desired: Desired, *, lost: bool, made: bool) -> bool:
         """Have a volume gone from its host; True when it is, or when nobody will ever answer for that host.
 
-        `made`: it was finished once, so its agent is asked even where the assignment is not to be found.
+        `made`: it was finished once, so its agent is asked even where the assignment is not to be found. A host that
+        left has cleared its assignments away; one whose Host was only deleted clears up if it ever comes back.
         """
         name = assignment_name(desired.agent, desired.host, desired.instance)
-        if not await self._there(Host, desired.host):
-            # The host left for good, and took with it what was on it.
-            await self._delete_assignment(name)
-            return True
+        deleted = not await self._there(Host, desired.host)
         known = self.assigning.get(desired.host, desired.agent, desired.instance) is not None
-        if not made and not known and not await self._there(Assignment, name):
+        if (deleted or not made) and not known and not await self._there(Assignment, name):
             return True
-        return await self.assigning.retire(desired.host, desired.agent, desired.instance, lost=lost, ask=True)
+        return await self.assigning.retire(
+            desired.host, desired.agent, desired.instance, lost=lost or deleted, ask=True
+        )
 
     async def _there(self, kind: type[Object], name: str) -> bool:
         try:
@@ -187,12 +187,6 @@ class Term:
         except NotFoundError:
             return False
         return True
-
-    async def _delete_assignment(self, name: str) -> None:
-        try:
-            await self.store.delete(Assignment, name, self.setup.namespace)
-        except NotFoundError:
-            return
 
     async def _begin(self) -> None:
         """Claims first: what leaves a claim meanwhile is in a volume by then."""
