@@ -91,6 +91,25 @@ async def test_a_node_that_was_drained_and_is_to_stay_has_its_disk_again() -> No
 
 
 @simulated()
+async def test_the_only_node_of_a_cluster_has_its_disk_again_when_it_is_declared_again() -> None:
+    async with world() as made:
+        made.lead()
+        machine = made.host("h1")
+        disk = machine.add_disk("vdd", serial="D")
+        await made.node("h1", devices=[disk])
+        await settled()
+        before = content(machine, disk)
+        await made.store.delete(StorageNode, "h1", NAMESPACE)
+        await settled(30)
+        assert await made.get(StorageNode, "h1") is None
+        assert disk not in [mount.source for mount in machine.mounts]
+        await made.node("h1", devices=[disk])
+        await settled(30)
+        assert (await made.storage_node("h1")).status.state == "Ready"
+        assert content(machine, disk) == before
+
+
+@simulated()
 async def test_a_disk_that_is_listed_again_is_mounted_as_it_is() -> None:
     async with world() as made:
         made.lead()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from quartermaster.planning.cluster import ClusterKey
+from quartermaster.planning.releasing import is_record
 from quartermaster.resources import marks
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import ObjectMeta
@@ -64,12 +65,15 @@ class Memories:
             self._known[key] = await self._store.update(replace(known, data=dict(memory)))
 
     async def forget(self, key: ClusterKey) -> None:
-        if self._known.get(key, None) is None and key in self._known:
-            return
-        self._known.pop(key, None)
-        with suppress(NotFoundError):
-            await self._store.delete(ConfigMap, memory_name(key), key.namespace)
-        self._known[key] = None
+        """All but which disks were given up: who declares the cluster again may have them back."""
+        memory = (await self.recall([key]))[key]
+        kept = {name: value for name, value in memory.items() if is_record(name)}
+        if kept:
+            await self.save(key, kept)
+        elif self._known.pop(key, None) is not None:
+            with suppress(NotFoundError):
+                await self._store.delete(ConfigMap, memory_name(key), key.namespace)
+            self._known[key] = None
 
     async def _read(self, key: ClusterKey) -> ConfigMap | None:
         try:

@@ -14,10 +14,15 @@ import msgspec
 from quartermaster.planning.cluster import Desired, NodeView
 
 MOST_BYTES = 512 << 10  # a cluster's memory is one object in the store, which has its limits
+_PREFIX = "released."
 
 
 def record_name(host: str) -> str:
-    return f"released.{host}"
+    return _PREFIX + host
+
+
+def is_record(name: str) -> bool:
+    return name.startswith(_PREFIX)
 
 
 def released_on(record: str | None) -> dict[str, str]:

@@ -118,6 +118,6 @@ def fit_of(rest: Rest, node: StorageNode, host: str, disk: Device) -> Fit:
     if not disk.signatures:
         return Fit.YES
     if rest.witness.is_ours(host, disk):
-        return Fit.YES if disk.serial in rest.used_by(host) else Fit.UNKNOWN
+        return Fit.YES  # in use, or given up and remembered
     used = disk.serial in rest.witness.wiped or any(one.id == disk.serial for one in node.status.wiped)
     return Fit.YES if disk.serial in node.spec.wipe and not used else Fit.NO

@@ -23,7 +23,8 @@ from quartermaster.testing.simulation.process import PROCESS
 from .administrator import TYPE
 from .hosts import GIB
 from .invariants import CONVERGES, NAMESPACE, UNFENCED, Witness
-from .scenario import HOSTS, LEADERS, RETRY_S, Scenario
+from .scenario import HOSTS, Scenario
+from .staging import LEADERS, RETRY_S
 
 SEED = 7
 OLD, NEW = HOSTS[0], HOSTS[1]  # a node that is there throughout, and the one that comes and goes

@@ -7,17 +7,11 @@ modelled. First everything goes wrong at random, then nothing more does, and all
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import msgspec
-
 from quartermaster.backends.registry import backend_of
-from quartermaster.engine.metrics import Metrics
-from quartermaster.host.fake import Faults, Moment, fake_host
-from quartermaster.operators.assembly import operator_runtime
-from quartermaster.orchestration.agent import AgentRuntime
+from quartermaster.host.fake import Faults, fake_host
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.resources.marks import INTENT
@@ -27,16 +21,14 @@ from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
 from quartermaster.support import entropy
 from quartermaster.testing.simulation import ROUGH, Chaos, SeededFaults, record
-from quartermaster.testing.simulation.process import PROCESS
+from tests.simulation.commandline import Tally
 
 from .administrator import TYPE, Administrator
 from .expecting import Rest, wrong_with
-from .hosts import OFFERED, OWN_DISK, WitnessedMachine, gather_facts
-from .invariants import CONVERGES, NAMESPACE, NO_LEAK, QUIET, Witness
+from .hosts import OFFERED, OWN_DISK, WitnessedMachine
+from .invariants import CONVERGES, NAMESPACE, NO_LEAK, Witness
+from .staging import LEADERS, LEASE_S, HostTrouble, Wrong, agent_of, check_second_run, lead, settle, state_directory
 
-LEASE_S = 7
-RETRY_S = 2.0
-LEADERS = ("leader-0", "leader-1")
 HOSTS = ("h0", "h1", "h2")
 PROCESS_FAULTS = 8
 MEAN_FAULT_GAP_S = 4.0
@@ -57,13 +49,6 @@ TIMINGS = Timings(
 )
 
 
-class Tally(msgspec.Struct, frozen=True):
-    """How often each kind of fault happened, and how much of what was meant to happen did."""
-
-    faults: dict[str, int]
-    events: dict[str, int]
-
-
 class Scenario:
     """The state of one run."""
 
@@ -72,22 +57,17 @@ class Scenario:
         self.faults = SeededFaults(self.kv)
         self.witness = Witness(self.kv, self.faults)
         self.chaos = Chaos(self.kv, self.faults, longest_s=2 * LEASE_S)
-        self.metrics = Metrics(enabled=False)
         self.machines = {name: WitnessedMachine(name, self.witness) for name in HOSTS}
         self.witness.chosen = self._contest
         self.store = ObjectStore(self.kv, manager="administrator")
         self.administrator = Administrator(self.store, self.machines)
         self.directory = Path()
-        self.trouble = HOST_TROUBLE
-        self.host_faults = 0
-        self._incarnations = 0
+        self.trouble = HostTrouble(HOST_TROUBLE)
 
     async def run(self) -> Tally:
-        self.directory = Path(tempfile.mkdtemp(prefix="simulated-", dir=_quick_directory()))
-        try:
+        with state_directory() as self.directory:
+            self.trouble.directory = self.directory
             return await self._run()
-        finally:
-            shutil.rmtree(self.directory, ignore_errors=True)
 
     async def _run(self) -> Tally:
         for machine in self.machines.values():
@@ -105,66 +85,34 @@ class Scenario:
         self.witness.raise_violation()
         enough.set()
         await self._come_to_rest()
-        await self._check_second_run()
+        await check_second_run(self.chaos, self.witness, self.machines, 1.5 * TIMINGS.verify_s)
         await self._take_everything_away()
         await self.chaos.stop()
         self.witness.raise_violation()
-        events = {"writes": self.witness.writes, "host faults": self.host_faults, "volumes": self.witness.finished}
+        events = {"writes": self.witness.writes, "host faults": self.trouble.count, "volumes": self.witness.finished}
         events |= self.administrator.done
         return Tally({**self.faults.counts, **self.chaos.counts}, events)
 
     async def candidate(self, name: str) -> None:
-        self._incarnations += 1
-        runtime = operator_runtime(
-            ObjectStore(self.kv, manager="quartermaster"),
-            namespace=NAMESPACE,
-            backends=[BACKEND],
-            timings=TIMINGS,
-            identity=f"{name}-{self._incarnations}",
-            lease_s=LEASE_S,
-            retry_s=RETRY_S,
-            metrics=self.metrics,
-        )
-        process = PROCESS.get()
-        assert process is not None
-        self.witness.leaders[process] = runtime
-        await runtime.run()
+        await lead(self.kv, self.witness, name, BACKEND, TIMINGS)
 
     async def agent(self, name: str) -> None:
-        agent = AgentRuntime(
-            ObjectStore(self.kv, manager=name),
-            name,
-            fake_host(self.machines[name], self.make_faults(name)),
-            BACKEND.agents(),
-            namespace=NAMESPACE,
-            directory=self.directory / name,
-            addresses=("10.0.0.1",),
-            timings=TIMINGS,
-            facts=gather_facts,
-            metrics=self.metrics,
-        )
-        await agent.run()
+        host = fake_host(self.machines[name], self.make_faults(name))
+        await agent_of(self.kv, name, host, BACKEND, TIMINGS, self.directory, "10.0.0.1").run()
 
     def make_faults(self, _host: str) -> Faults:
         """What goes wrong on one host while one agent of it lives."""
-        return Faults(self._host_fault)
-
-    def _host_fault(self, _number: int, name: str) -> Moment | None:
-        if entropy.source().random() >= self.trouble:
-            return None
-        self.host_faults += 1
-        record("host fault", name.replace(str(self.directory), "STATE"))
-        return entropy.source().choice(list(Moment))
+        return Faults(self.trouble)
 
     def _contest(self, host: str, serial: str) -> None:
         machine = self.machines[host]
         blank = [path for path, disk in machine.storage.items() if disk.serial == serial and not disk.signatures]
-        if blank and self.trouble and entropy.source().random() < CONTESTED:
+        if blank and self.trouble.rate and entropy.source().random() < CONTESTED:
             machine.scribble(blank[0])
 
     async def _come_to_rest(self) -> None:
         record("calm")
-        self.trouble = 0.0
+        self.trouble.rate = 0.0
         self.chaos.calm()
         await asyncio.wait([self.chaos.processes["administrator"].task], timeout=PATIENCE_S)
         await self._miss_own_disks()
@@ -181,18 +129,10 @@ class Scenario:
             await asyncio.sleep(1.5 * TIMINGS.verify_s)
             self.witness.raise_violation()
 
-    async def settle(self, what: object) -> None:
-        """Wait until nothing is wrong any more; after a while, say what is."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        while wrong := await what():  # type: ignore[operator]
-            self.witness.raise_violation()
-            if asyncio.get_running_loop().time() > deadline:
-                self.witness.violated(*wrong)
-            self.witness.raise_violation()
-            await asyncio.sleep(RETRY_S)
-        record("settled")
+    async def settle(self, what: Callable[[], Awaitable[Wrong]]) -> None:
+        await settle(self.witness, what, PATIENCE_S)
 
-    async def _unsettled(self) -> tuple[str, str] | None:
+    async def _unsettled(self) -> Wrong:
         before = self.witness.writes
         # So long that every inventory was taken and every configuration run again since hardware last changed.
         await asyncio.sleep(1.5 * max(TIMINGS.inventory_s, TIMINGS.verify_s))
@@ -209,7 +149,7 @@ class Scenario:
             return CONVERGES, wrong
         return await self._volumes_unsettled()
 
-    async def _volumes_unsettled(self) -> tuple[str, str] | None:
+    async def _volumes_unsettled(self) -> Wrong:
         claims = (await self.store.list(PersistentVolumeClaim, NAMESPACE)).items
         for claim in claims:
             if claim.metadata.deletion_timestamp:
@@ -222,22 +162,6 @@ class Scenario:
                 return CONVERGES, f"{volume.key} does not go: {volume.status}"
         return None
 
-    async def _check_second_run(self) -> None:
-        """New agents on unchanged hosts, and every configuration runs again: nothing changes and nothing is written."""
-        before = {name: machine.acts() for name, machine in self.machines.items()}
-        writes, count = self.witness.writes, len(self.witness.trace)
-        for name in HOSTS:
-            self.chaos.processes[name].kill()
-            await self.chaos._restart(name, 0.1)
-        await asyncio.sleep(1.5 * TIMINGS.verify_s)
-        for name, machine in self.machines.items():
-            now = machine.acts()
-            if changed := {what: (before[name][what], now[what]) for what in now if now[what] != before[name][what]}:
-                self.witness.violated(QUIET, f"on {name}: {changed}")
-        if self.witness.writes != writes:
-            self.witness.violated(QUIET, f"{self.witness.trace[count:]}")
-        self.witness.raise_violation()
-
     async def _take_everything_away(self) -> None:
         for claim in (await self.store.list(PersistentVolumeClaim, NAMESPACE)).items:
             await self.store.delete(PersistentVolumeClaim, claim.metadata.name, NAMESPACE)
@@ -246,7 +170,7 @@ class Scenario:
             await self.store.delete(StorageNode, node.metadata.name, NAMESPACE)
         await self.settle(self._services_left)
 
-    async def _volumes_left(self) -> tuple[str, str] | None:
+    async def _volumes_left(self) -> Wrong:
         for kind in (PersistentVolumeClaim, PersistentVolume):
             for left in (await self.store.list(kind)).items:
                 return CONVERGES, f"{left.key} is still there: {left.metadata.finalizers}"
@@ -256,7 +180,7 @@ class Scenario:
                     return NO_LEAK, f"{path} on {name}"
         return None
 
-    async def _services_left(self) -> tuple[str, str] | None:
+    async def _services_left(self) -> Wrong:
         for kind in (StorageNode, Assignment, StorageStatus):
             for left in (await self.store.list(kind, NAMESPACE)).items:
                 return CONVERGES, f"{left.key} is still there: {left}"
@@ -264,8 +188,3 @@ class Scenario:
             if left := [mount for mount in machine.mounts if mount.target not in ("/", OFFERED)]:
                 return NO_LEAK, f"{left} on {name}"
         return None
-
-
-def _quick_directory() -> str | None:
-    """Memory, where the machine offers it: agents keep small files, and sync each of them."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -20,6 +20,7 @@ CAUGHT_BY = {
     "foreign-data-overwritten": [CONSENT],
     "volume-made-anew": [KEPT],
     "nobody-served": [CONVERGES],
+    "release-forgotten": [CONVERGES],
 }
 # Some mistakes need a rare coincidence; more seeds are cheap, since the first that notices ends the run.
 MOST_SEEDS = 10 * SEEDS

@@ -6,7 +6,7 @@ import pytest
 
 from quartermaster.testing.simulation.chaos import PROCESS_FAULTS
 from quartermaster.testing.simulation.faults import CALL_FAULTS
-from tests.simulation.batch import Batch, Outcome
+from tests.simulation.batch import in_halves, once_and_again, passed_with
 
 MODULE = "tests.simulation.orchestration"
 SEEDS = 40
@@ -30,31 +30,20 @@ HAPPENINGS = (
 )
 
 
-def check(outcomes: list[Outcome]) -> None:
-    totals: dict[str, int] = {}
-    for outcome in outcomes:
-        assert outcome.passed, outcome.explain()
-        for name, number in outcome.last["totals"].items():
-            totals[name] = totals.get(name, 0) + number
-    assert [kind for kind in (*CALL_FAULTS, *PROCESS_FAULTS, *HAPPENINGS) if not totals.get(kind)] == []
+KINDS = (*CALL_FAULTS, *PROCESS_FAULTS, *HAPPENINGS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_invariants_hold_and_a_seed_replays_exactly_under_another_hash_seed() -> None:
-    batches = [Batch(0, count, hash_seed=count, module=MODULE) for count in (SEEDS, REPLAYED)]
-    once, again = [batch.wait(timeout_s=550) for batch in batches]
-    check([once])
-    assert again.passed, again.explain()
-    assert len(once.digests) == SEEDS
-    assert once.digests[:REPLAYED] == again.digests
+    outcome = once_and_again(MODULE, 0, SEEDS, REPLAYED, timeout_s=550)
+    passed_with([outcome], KINDS)
+    assert len(outcome.digests) == SEEDS
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(7_200)
 def test_the_invariants_hold_for_five_thousand_seeds() -> None:
-    half = DEEP_SEEDS // 2
-    batches = [Batch(first, half, hash_seed=first, module=MODULE) for first in (0, half)]
-    outcomes = [batch.wait(timeout_s=7_000) for batch in batches]
-    check(outcomes)
+    outcomes = in_halves(MODULE, DEEP_SEEDS, timeout_s=7_000)
+    passed_with(outcomes, KINDS)
     assert sum(len(outcome.digests) for outcome in outcomes) == DEEP_SEEDS
