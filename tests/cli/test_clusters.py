@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.backends.etcd.member import MemberConfig
+from quartermaster.backends.etcd.memory import first_memory, to_object
 from quartermaster.engine import Election
 from quartermaster.resources import ConfigMap, Host, Lease, StorageNode, StorageStatus, from_document
 from quartermaster.resources.kubernetes.core import LeaseSpec
@@ -319,6 +321,15 @@ def test_a_node_that_is_not_there_is_one_sentence(store_url: str, cli: Cli) -> N
 
 def test_a_plan_of_nothing_says_so_and_writes_nothing(store_url: str, cli: Cli) -> None:
     assert cli("plan").out == "no storage cluster is declared in default\n"
+
+
+def test_a_plan_shows_what_becomes_of_the_program_s_own_etcd(store_url: str, cli: Cli) -> None:
+    memory = first_memory("c", "h1", MemberConfig(member="etcd-1", address="10.0.0.1"))
+    write(store_url, host("Ready"), to_object(memory, "default"))
+    assert cli("plan").out == (
+        "no storage cluster is declared in default\n\netcd on h1: members: 1, and 1 are wanted\n  nothing to do\n"
+    )
+    assert json.loads(cli("plan", "-o", "json").out)["etcd"]["members"] == ["h1"]
 
 
 def test_a_plan_shows_steps_and_troubles_of_declarations_that_are_not_there_yet(

@@ -14,6 +14,7 @@ from quartermaster.cli.planning import Planned
 from quartermaster.cli.session import MANAGER
 from quartermaster.cli.tables import Writer
 from quartermaster.operators.looking import Prospect, look, prospects
+from quartermaster.orchestration.joining.foreseeing import Foreseen, foresee, memory_of
 from quartermaster.planning.cluster import ClusterKey
 from quartermaster.planning.outcomes import READY
 from quartermaster.resources import Object, StorageCluster, StorageNode
@@ -45,10 +46,29 @@ async def plan_clusters(store: Store, namespace: str, given: Sequence[Given]) ->
         for one in given
         if one.kind in KINDS and one.namespace == namespace
     ]
-    found = prospects(await look(store, namespace, backends, changed), backends)
-    data = {"clusters": [msgspec.to_builtins(_shown(*item)) for item in found.items()]}
-    text = "\n".join(_text(key, prospect) for key, prospect in found.items())
-    return Planned(text or f"no storage cluster is declared in {namespace}\n", data)
+    snapshot = await look(store, namespace, backends, changed)
+    found = prospects(snapshot, backends)
+    data: dict[str, Any] = {"clusters": [msgspec.to_builtins(_shown(*item)) for item in found.items()]}
+    texts = [_text(key, prospect) for key, prospect in found.items()]
+    texts = texts or [f"no storage cluster is declared in {namespace}\n"]
+    memory = await memory_of(store, namespace)
+    if memory is not None:
+        foreseen = foresee(memory, snapshot.hosts)
+        data["etcd"] = {
+            "members": list(foreseen.members),
+            "message": foreseen.message,
+            "steps": [{"what": what, "why": why} for what, why in foreseen.steps],
+        }
+        texts.append(_etcd_text(foreseen))
+    return Planned("\n".join(texts), data)
+
+
+def _etcd_text(foreseen: Foreseen) -> str:
+    head = f"etcd on {', '.join(foreseen.members) or 'no host'}: {foreseen.message}\n"
+    if not foreseen.steps:
+        return head + "  nothing to do\n"
+    rows = [(str(number), what, why) for number, (what, why) in enumerate(foreseen.steps, start=1)]
+    return head + _indented(Writer(_STEPS).format(rows))
 
 
 def _shown(key: ClusterKey, prospect: Prospect) -> Shown:

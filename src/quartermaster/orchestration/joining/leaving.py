@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from quartermaster.backends.etcd.agent import AGENT as ETCD
 from quartermaster.backends.etcd.files import CERTIFICATES
-from quartermaster.backends.etcd.memory import MEMORY_NAME, Memory, from_object
+from quartermaster.backends.etcd.memory import Memory
 from quartermaster.orchestration.heartbeat import heartbeat_name
-from quartermaster.planning.health import READY
-from quartermaster.planning.quorum import Member, Place, Quorum, decide
-from quartermaster.resources.kubernetes.core import ConfigMap, Lease
-from quartermaster.resources.marks import LEAVING, ZONE_LABEL
+from quartermaster.orchestration.joining.foreseeing import memory_of, next_change
+from quartermaster.resources.kubernetes.core import Lease
+from quartermaster.resources.marks import LEAVING
 from quartermaster.resources.mounts import Mount
 from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.resources.storage import StorageNode
@@ -42,7 +41,7 @@ async def reasons_to_stay(store: Store, host: str, namespace: str) -> list[str]:
         claim, path = mount.spec.claim.name, mount.spec.path
         reasons.append(f"it uses the volume of {claim} at {path}: `qm volume unmount {path}` releases it")
     hosts = (await store.list(Host, namespace)).items
-    if reason := _of_quorum(await _memory(store, namespace), hosts, host):
+    if reason := _of_quorum(await memory_of(store, namespace), hosts, host):
         reasons.append(reason)
     return reasons
 
@@ -61,7 +60,7 @@ async def announce(store: Store, host: str, namespace: str, *, leaving: bool) ->
 
 async def what_is_left(store: Store, host: str, namespace: str) -> str:
     """What the leader has yet to do before the host can go; "" when nothing is."""
-    memory = await _memory(store, namespace)
+    memory = await memory_of(store, namespace)
     seat = memory.at(host) if memory is not None else None
     if seat is None:
         return ""
@@ -81,13 +80,6 @@ async def forget(store: Store, host: str, namespace: str) -> None:
         await store.delete(Host, host, namespace)
 
 
-async def _memory(store: Store, namespace: str) -> Memory | None:
-    try:
-        return from_object(await store.get(ConfigMap, MEMORY_NAME, namespace))
-    except NotFoundError:
-        return None
-
-
 def _of_quorum(memory: Memory | None, hosts: tuple[Host, ...], leaving: str) -> str:
     """What the leader would say: the same rules, on what can be seen from here."""
     seat = memory.at(leaving) if memory is not None else None
@@ -95,20 +87,5 @@ def _of_quorum(memory: Memory | None, hosts: tuple[Host, ...], leaving: str) -> 
         return ""  # one that has no vote yet is taken back
     if len(hosts) <= 1:
         return "it is the last host, and the store is on it: `qm down` stops it, and the data stay"
-    places = tuple(
-        Place(
-            host.metadata.name,
-            host.metadata.labels.get(ZONE_LABEL, ""),
-            healthy=host.status.state == READY,
-            leaving=host.metadata.name == leaving or LEAVING in host.metadata.annotations,
-        )
-        for host in hosts
-    )
-    ready = {place.host: place.healthy for place in places}
-    members = tuple(
-        Member(seat.id, seat.host, running=ready.get(seat.host, False))
-        for seat in memory.seats
-        if seat.phase == "serving"
-    )
-    decision = decide(Quorum(members, places))
+    decision = next_change(memory, hosts, leaving=leaving)
     return "" if decision.move is not None else f"etcd cannot do without it: {decision.why}"
