@@ -21,7 +21,7 @@ from quartermaster.stores import modify
 from quartermaster.stores.base import Fence
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
-from quartermaster.support.errors import FencedError, NotFoundError
+from quartermaster.support.errors import ConflictError, FencedError, NotFoundError
 from quartermaster.support.tasks import TaskGroup
 from quartermaster.testing.simulation import simulated
 
@@ -119,6 +119,35 @@ async def test_a_report_in_between_does_not_lose_the_wish_nor_the_report() -> No
         stored = await made.store.get(Assignment, "echo.h1", NAMESPACE)
         assert (stored.spec.desired, stored.spec.generation) == ({"a": 2}, 2)
         assert stored.status.state == "running"
+
+
+@simulated()
+async def test_who_decided_without_knowing_what_was_written_last_decides_anew() -> None:
+    """As after a write of one's own that arrived and was answered with an error, while the cache is behind."""
+    async with desk() as made:
+        written = await made.assigning.ensure(Desired("h1", "echo", {"a": 1}))
+        assert written is not None
+        await made.store.update(replace(written, spec=replace(written.spec, generation=2, desired={"a": 2})))
+        with pytest.raises(ConflictError, match="it says something else; it is decided anew"):
+            await made.assigning.ensure(Desired("h1", "echo", None))
+        known = made.assigning.get("h1", "echo")
+        assert known is not None
+        assert (known.spec.generation, known.spec.desired) == (2, {"a": 2})
+        assert made.assigning.all() == [known]
+        gone = await made.assigning.ensure(Desired("h1", "echo", None))
+        assert gone is not None
+        assert (gone.spec.generation, gone.spec.absent) == (3, True)
+
+
+@simulated()
+async def test_what_is_there_already_as_it_is_wanted_is_no_conflict() -> None:
+    async with desk() as made:
+        written = await made.assigning.ensure(Desired("h1", "echo", {"a": 1}))
+        assert written is not None
+        await made.store.update(replace(written, spec=replace(written.spec, generation=2, desired={"a": 2})))
+        found = await made.assigning.ensure(Desired("h1", "echo", {"a": 2}))
+        assert found is not None
+        assert found.spec.generation == 2
 
 
 @simulated()

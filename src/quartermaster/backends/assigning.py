@@ -67,6 +67,9 @@ class Assigning:
 
         None: it was to be gone, and as far as is known nobody was ever asked for it. With `ask` the agent is asked all
         the same: what is known may be old, or the assignment lost with a store.
+
+        ConflictError: it says something else than `get` and `all` showed, so whoever decided knew too little. From now
+        on they show it. That is so after a write of our own of which nobody knew whether it arrived.
         """
         key = Key(self.namespace, assignment_name(desired.agent, desired.host, desired.instance))
         if desired.config is not None:
@@ -79,7 +82,7 @@ class Assigning:
                 try:
                     return await self._create(key, desired)
                 except AlreadyExistsError:
-                    current = await self._read(key)
+                    current = await self._fresh(key, current, desired)
                     continue
             wanted = changed(current, desired, self.epoch)
             if wanted is current:
@@ -87,7 +90,7 @@ class Assigning:
             try:
                 return await self._update(key, current, wanted)
             except (ConflictError, NotFoundError):
-                current = await self._read(key)
+                current = await self._fresh(key, current, desired)
         raise ConflictError(f"cannot write the assignment {key}: it changes all the time", hint="it is tried again")
 
     async def retire(self, host: str, agent: str, instance: str = "", *, lost: bool = False, ask: bool = False) -> bool:
@@ -158,6 +161,18 @@ class Assigning:
         # The cache has moved on, past our write or to it.
         del self._written[key]
         return cached
+
+    async def _fresh(self, key: Key, known: Assignment | None, desired: Desired) -> Assignment | None:
+        """What the store has, if that is no reason to decide anew: agents change the status all the time."""
+        found = await self._read(key)
+        if found is None or (known is not None and found.spec == known.spec):
+            return found
+        if changed(found, desired, self.epoch) is found:
+            return found
+        cached = self._cache.get(key)
+        base = cached.metadata.resource_version if cached is not None else ""
+        self._written[key] = _Written(base, found, asyncio.get_running_loop().time() + _CACHE_LAG_S)
+        raise ConflictError(f"cannot write the assignment {key}: it says something else", hint="it is decided anew")
 
     async def _read(self, key: Key) -> Assignment | None:
         self._written.pop(key, None)
