@@ -8,6 +8,7 @@ A path names a disk only until the disk is in use: from then on its identity doe
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -77,6 +78,9 @@ def _says_anything(one: _Declared) -> bool:
     return bool(one.devices or one.directories) or one.device_filter is not None or one.use_all_devices is not None
 
 
+_path = operator.attrgetter("path")
+
+
 def choose_devices(
     offer: Offer,
     reported: Sequence[Device],
@@ -102,13 +106,18 @@ def choose_devices(
     else:
         matches = _filter(offer)
         chosen = [_judged(device, held, left, consents) for device in reported if matches(device)]
-    present = {device.id for device in reported if device.id}
-    paths = {one.path for one in chosen}
-    sizes = {one.id: _bytes(one.size) for one in known}
-    for identity, path in held.items():
-        if identity not in present and path not in paths and _still_meant(offer, path):
-            chosen.append(_missing(identity, path, sizes.get(identity, 0), host))
-    return tuple(sorted(chosen, key=lambda one: one.path))
+    present = {device.id for device in reported}
+    gone = [identity for identity in held if identity not in present]
+    if gone:
+        paths = {one.path for one in chosen}
+        sizes = {one.id: _bytes(one.size) for one in known}
+        chosen += [
+            _missing(identity, held[identity], sizes.get(identity, 0), host)
+            for identity in gone
+            if held[identity] not in paths and _still_meant(offer, held[identity])
+        ]
+    chosen.sort(key=_path)
+    return tuple(chosen)
 
 
 def _still_meant(offer: Offer, path: str) -> bool:
@@ -151,7 +160,7 @@ def _judged(
     device: Device, held: Mapping[str, str], left: Mapping[str, str], consents: Sequence[str], declared: str = ""
 ) -> ChosenDevice:
     serving = (device.id or device.path) in held or device.path in held
-    uuid = _own(device, left)
+    uuid = _own(device, left) if left else ""
     usable = device.state == AVAILABLE or bool(uuid) or (serving and device.state not in (FAILED, MISSING))
     consent = ""
     if device.reason in _CONTENT:  # also on one that was taken while it was blank, and written to before we came to it

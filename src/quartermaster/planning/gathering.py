@@ -6,7 +6,6 @@ all clusters and types together.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -137,7 +136,10 @@ class _Service(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recall:
-    """What was found before, and by what. Objects never change, so the same ones mean the same."""
+    """What was found before, and by what.
+
+    Compared is what is looked at, and not whole objects: the leader's own writes to their statuses change nothing here.
+    """
 
     def __init__(self) -> None:
         self.nodes: dict[str, tuple[tuple[object, ...], Meant]] = {}
@@ -287,17 +289,23 @@ class _Survey:
         for assignment in self._snapshot.assignments:
             known = before.get(assignment.metadata.name)
             if known is None or known.assignment is not assignment:
-                known = _Service(assignment, report_of(assignment), claims_of_service(assignment))
+                same = known is not None and known.assignment.spec == assignment.spec
+                claims = known.claims if known is not None and same else claims_of_service(assignment)
+                known = _Service(assignment, report_of(assignment), claims)
             now[assignment.metadata.name] = known
         self._recall.services = now
         return list(now.values())
 
     def _recalled(self, node: StorageNode, match: Match) -> Meant:
-        settings = self._settings.get(self._home(node))
-        assignments = self._assignments.get(_host_name(match), ())
-        given = (node, match.host, match.wrong, settings, self._released(node, match), *assignments)
+        host, status = match.host, node.status
+        given = (
+            *(node.spec, status.devices, status.wiped, home_of(node)),
+            *((host.metadata.name, host.spec.wishes, _reported(host)) if host is not None else ()),
+            *(match.wrong, self._settings.get(self._home(node)), self._released(node, match)),
+            *(one.spec for one in self._assignments.get(_host_name(match), ())),
+        )
         known = self._recall.nodes.get(node.metadata.name)
-        if known is not None and len(known[0]) == len(given) and all(map(operator.is_, known[0], given)):
+        if known is not None and known[0] == given:
             return known[1]
         made = self._choose(node, match)
         self._recall.nodes[node.metadata.name] = (given, made)

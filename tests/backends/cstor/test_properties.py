@@ -352,7 +352,7 @@ def test_no_life_breaks_the_rules(
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
-@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False)
 @given(**LIVES)
 def test_no_life_breaks_the_rules_deep(
     raid: str, local: bool, extras: str, events: list[Any], paces: list[int]

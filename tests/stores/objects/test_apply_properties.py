@@ -25,6 +25,7 @@ NOBODYS: FieldSet = {
     "f:kind": {},
     "f:metadata": {".": {}, "f:name": {}, "f:uid": {}, "f:resourceVersion": {}, "f:managedFields": {}},
 }
+EMPTY_MAPS: FieldSet = {"f:metadata": {"f:annotations": {}, "f:labels": {}}}
 
 
 def solid(value: Any) -> Any:
@@ -90,9 +91,21 @@ def every_leaf_has_an_owner(_operation: Operation, _sent: Document, document: Do
 
 
 def what_is_owned_is_there(_operation: Operation, _sent: Document, document: Document) -> None:
-    everything = compare(TYPE, {}, document, frozenset()).added
+    """But for labels and annotations as such: when all are gone, an API server leaves them to who wrote the first."""
+    everything = union(compare(TYPE, {}, document, frozenset()).added, EMPTY_MAPS)
     for entry in document["metadata"].get("managedFields", []):
         assert difference(parse(entry["fieldsV1"]), everything) == {}
+
+
+def test_who_wrote_the_first_annotation_still_owns_the_map_when_an_applier_took_the_last_one_away() -> None:
+    """As the API server does it: seen there with these four operations."""
+    plain = Operation("apply", "ann", {}, {})
+    written = Operation("update", "ann", {}, {"annotations": {"a": "b"}})
+    taken = Operation("apply", "ann", {}, {"annotations": {"a": "a"}}, force=True)
+    *_, (_, _, document) = run([plain, written, taken, plain])
+    assert "annotations" not in document["metadata"]
+    left = [entry for entry in document["metadata"]["managedFields"] if entry["operation"] == "Update"]
+    assert [entry["fieldsV1"] for entry in left] == [{"f:metadata": {"f:annotations": {}}}]
 
 
 LAWS = (

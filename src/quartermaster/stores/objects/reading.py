@@ -40,6 +40,7 @@ class _Selection:
         self._kind = kind_of(kind)
         self._labels = LabelSelector.parse(labels) if labels else None
         self._fields = FieldSelector.parse(fields, kind_of(kind)) if fields else None
+        self.is_everything = self._labels is None and self._fields is None
 
     def range(self, namespace: str | None) -> tuple[str, str]:
         """Where everything lies that can match."""
@@ -159,9 +160,11 @@ def _event(kind: type[T], change: Change, selection: _Selection) -> Event[T] | N
     if change.value is None and change.previous is None:
         raise ExpiredError(f"cannot tell what was deleted at revision {change.revision}", hint="list again")
     info, version = kind_of(kind), str(change.revision)
-    was = _matching(info, change, change.previous, selection)
     now = _matching(info, change, change.value, selection)
     obj = typed_or_left_out(kind, now) if now is not None else None
+    if obj is not None and selection.is_everything:  # nearly always, and then nobody need read what was before
+        return Event("MODIFIED" if change.previous is not None else "ADDED", version, obj)
+    was = _matching(info, change, change.previous, selection)
     if obj is not None:
         return Event("MODIFIED" if was is not None else "ADDED", version, obj)
     last = typed_or_left_out(kind, was) if was is not None else None

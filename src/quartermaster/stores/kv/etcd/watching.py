@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any, Self
 
@@ -141,11 +141,16 @@ class _Stream:
 
 def _batches(response: rpc.WatchResponse, delivered: int, decode: Callable[[bytes], str]) -> Iterator[Batch]:
     """One batch per revision. etcd never spreads a revision over two responses unless it is asked to."""
-    for revision, events in groupby(response.events, key=_revision_of):
+    events = list(response.events)
+    if len(events) == 1:  # as nearly always: a heartbeat, a status
+        found: Iterable[tuple[int, Iterable[rpc.Event]]] = [(_revision_of(events[0]), events)]
+    else:
+        found = groupby(events, key=_revision_of)
+    for revision, together in found:
         # A member that lags behind may start before the revision that was asked for (etcd issue 20221).
         if revision > delivered:
-            yield Batch(tuple(_change(event, decode) for event in events), revision)
-    if not response.events and not response.created and response.header.revision > delivered:
+            yield Batch(tuple([_change(event, decode) for event in together]), revision)
+    if not events and not response.created and response.header.revision > delivered:
         yield Batch((), response.header.revision)
 
 
