@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from quartermaster.operators.views import ClusterViews
+from quartermaster.planning.cluster import ClusterKey
 from quartermaster.resources import (
     Assignment,
     ObjectMeta,
@@ -63,6 +66,27 @@ async def test_a_node_is_deployed_then_the_cluster_is_online_and_has_its_class()
         degraded = find_condition(status.status.conditions, "Degraded")
         assert degraded is not None
         assert degraded.status == "False"
+
+
+@simulated()
+async def test_whoever_places_volumes_knows_that_a_cluster_is_online_before_that_is_said() -> None:
+    views = ClusterViews()
+    with patch("quartermaster.operators.assembly.ClusterViews", lambda: views):
+        async with world() as made:
+            known: list[bool] = []
+
+            def look(status: StorageStatus) -> None:
+                view = views(ClusterKey(NAMESPACE, "local", "default"))
+                if status.spec.status == "ONLINE":
+                    known.append(view is not None and view.online)
+
+            made.store.looks = look
+            made.lead()
+            made.host("h1")
+            await made.node("h1")
+            await settled()
+            assert known
+            assert all(known)
 
 
 @simulated()

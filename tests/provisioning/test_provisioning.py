@@ -336,6 +336,23 @@ async def test_a_volume_of_a_host_whose_host_object_was_deleted_is_cleared_away_
 
 
 @simulated()
+async def test_who_waits_for_room_gets_what_was_promised_to_a_claim_that_is_gone() -> None:
+    """At once, and not when it would look again by itself: its agent never made the volume."""
+    world = World({"h1": 3 * GIB})
+    await world.prepare()
+    world.failing = "the disk is broken"
+    async with world.running():
+        await world.store.create(claim("first", "2Gi"))
+        await until(lambda: _assignment_hosts(world, ["h1"]))
+        await world.store.create(claim("second", "2Gi"))
+        await asyncio.sleep(600.0)
+        assert not await is_bound(world.store, "second")
+        world.failing = ""
+        await world.store.delete(PersistentVolumeClaim, "first", "default")
+        await until(lambda: is_bound(world.store, "second"), timeout_s=10)
+
+
+@simulated()
 async def test_a_claim_grows_and_says_so_in_its_status() -> None:
     world = World()
     await world.prepare()

@@ -209,6 +209,19 @@ def desired_now(driver: VolumeDriver, volume: Volume, view: ClusterView | None) 
     return desired
 
 
+class KnowsDisks(Protocol):
+    """A volume driver whose placements name more than hosts."""
+
+    def lost_with(self, volume: Volume, view: ClusterView) -> str:
+        """What of its placement is gone, so that the volume can never be made there; "" while all of it is there."""
+        ...
+
+
+def lost_with(driver: VolumeDriver, volume: Volume, view: ClusterView | None) -> str:
+    said = getattr(driver, "lost_with", None)
+    return str(said(volume, view)) if view is not None and said is not None else ""
+
+
 class Backend(Protocol):
     """One storage system. Found by the entry point group `quartermaster.backends`, named nowhere else."""
 

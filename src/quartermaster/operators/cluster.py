@@ -68,7 +68,7 @@ class ClusterManager:
         self._all_types = all_types
         self._assigning = Assigning(scope, namespace)
         self._memories = Memories(scope.store)
-        self._settling = Settling(scope, namespace, self._assigning, self._memories)
+        self._settling = Settling(scope, namespace, self._assigning, self._memories, views)
         self._recall = Recall()
         ledger.attach(scope.caches)
         views.clear()

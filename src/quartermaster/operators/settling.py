@@ -14,6 +14,7 @@ from quartermaster.operators.memory import Memories
 from quartermaster.operators.parallel import in_parallel
 from quartermaster.operators.reporting import Hold
 from quartermaster.operators.telling import Telling, gone_is_fine
+from quartermaster.operators.views import ClusterViews
 from quartermaster.planning.cluster import ABANDON, ClusterKey, ClusterPlan, ClusterView, Desired, NodeView, Verdict
 from quartermaster.planning.gathering import Snapshot, cluster_key
 from quartermaster.planning.matching import home_of
@@ -35,13 +36,16 @@ _PAUSED = Hold("Paused", "paused: `qm resume` goes on")
 class Settling:
     """The writes of one term."""
 
-    def __init__(self, scope: Scope, namespace: str, assigning: Assigning, memories: Memories) -> None:
+    def __init__(
+        self, scope: Scope, namespace: str, assigning: Assigning, memories: Memories, views: ClusterViews
+    ) -> None:
         self.telling = Telling(scope, namespace)
         self._store = scope.store
         self._events = scope.events
         self._namespace = namespace
         self._assigning = assigning
         self._memories = memories
+        self._views = views
         self._classes = scope.caches.of(StorageClass)
         self._online: dict[ClusterKey, bool] = {}  # as last written in this term
 
@@ -63,13 +67,16 @@ class Settling:
             except QuartermasterError as error:
                 failure = error  # what is known is told all the same
         await self.telling.nodes(view, plan)
+        settings = replace(view.settings, paused=hold is not None)
+        shown = replace(view, online=standing.online, settings=settings, memory=dict(plan.memory))
+        if failure is None and shown.online and not view.online:
+            self._views.put(shown)
         await self._tell_cluster(view, plan, standing, work, hold)
         if failure is not None:
             raise failure
         if hold is None:
             await self._let_go(view, plan, work)
-        settings = replace(view.settings, paused=hold is not None)
-        return replace(view, online=standing.online, settings=settings, memory=dict(plan.memory))
+        return shown
 
     async def _act(self, view: ClusterView, plan: ClusterPlan, work: Work) -> None:
         await self._memories.save(view.key, plan.memory)

@@ -19,6 +19,10 @@ class ClusterViews:
     def publish(self, views: Mapping[ClusterKey, ClusterView]) -> None:
         self._views = dict(views)
 
+    def put(self, view: ClusterView) -> None:
+        """One that is ONLINE from now on: known here before it is said, for whoever waits for that is woken by it."""
+        self._views[view.key] = view
+
     def clear(self) -> None:
         """A new term begins: what an earlier one saw does not count."""
         self._views = {}

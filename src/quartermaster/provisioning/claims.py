@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.assigning import as_plain, is_done
-from quartermaster.backends.base import Refusal, Volume, VolumeDriver, VolumeRequest
+from quartermaster.backends.base import Refusal, Volume, VolumeDriver, VolumeRequest, lost_with
 from quartermaster.planning.cluster import ClusterView, Desired
 from quartermaster.provisioning.intent import Intent, has_trace
 from quartermaster.provisioning.protocol import (
@@ -200,6 +200,7 @@ def _go_on(situation: Situation, intent: Intent, driver: VolumeDriver) -> Act:
     desired = driver.desired(intent.volume)
     lost = host_is_lost(situation.view, desired.host)
     leaving = _departing(situation.view, intent.volume.placement.hosts)
+    leaving = leaving or lost_with(driver, intent.volume, situation.view)
     given_up = _given_up(claim, intent, f"the host {desired.host} was lost" if lost else "")
     if not given_up and assignment is not None and assignment.spec.absent:
         given_up = leaving  # begun below, and not over yet: to make it again would fail again, and so on for ever

@@ -72,7 +72,7 @@ class Deleter:
     async def _take_back(self, volume: PersistentVolume, record: Record) -> bool:
         view = self._term.setup.views(record.cluster)
         desired = desired_now(self._term.setup.drivers[record.cluster.type], record.volume, view)
-        lost = host_is_lost(view, desired.host)
+        lost = host_is_lost(view, desired.host) or self._term.is_given_up(record.cluster, desired.host)
         if await self._term.take_back(desired, lost=lost, made=True):
             return True
         assignment = self._term.assigning.get(desired.host, desired.agent, desired.instance)

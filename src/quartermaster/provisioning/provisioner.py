@@ -178,7 +178,8 @@ class Provisioner:
         return DONE
 
     async def _undo(self, claim: PersistentVolumeClaim, intent: Intent, act: claims.Undo) -> Result:
-        if not await self._term.take_back(act.desired, lost=act.lost, made=False):
+        lost = act.lost or self._term.is_given_up(intent.cluster, act.desired.host)
+        if not await self._term.take_back(act.desired, lost=lost, made=False):
             return LOOK_AGAIN
         await self._term.store.update(without_intent(claim))
         self._term.taken.forget(intent.volume.name)

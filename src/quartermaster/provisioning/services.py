@@ -14,6 +14,7 @@ from quartermaster.provisioning.protocol import volume_name
 from quartermaster.provisioning.provisioner import Provisioner
 from quartermaster.provisioning.term import Setup, Terms, Views, Wakes
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from quartermaster.resources.marks import INTENT
 from quartermaster.resources.mounts import Mount
 from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.resources.storage import StorageStatus
@@ -60,6 +61,7 @@ def _provisioning(terms: Terms) -> Service:
             mapped(Assignment, wakes.of_assignment, namespace=namespace),
             mapped(PersistentVolume, wakes.of_volume),
             mapped(PersistentVolume, wakes.of_room, predicate=_went),
+            mapped(PersistentVolumeClaim, wakes.of_room_promised, predicate=_took_back),
             mapped(StorageClass, wakes.of_class),
             mapped(StorageStatus, wakes.of_status, namespace=namespace),
             mapped(Host, _nobody, namespace=namespace),
@@ -137,6 +139,13 @@ def _nobody(_read: Host | StorageClass) -> Iterator[Request]:
 
 def _went(_old: PersistentVolume | None, new: PersistentVolume | None) -> bool:
     return new is None
+
+
+def _took_back(old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> bool:
+    """What was promised to a claim is free again, or is a volume's by now."""
+    if old is None or INTENT not in old.metadata.annotations:
+        return False
+    return new is None or INTENT not in new.metadata.annotations
 
 
 def _is_free(_old: PersistentVolume | None, new: PersistentVolume | None) -> bool:

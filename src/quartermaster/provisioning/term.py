@@ -19,6 +19,7 @@ from quartermaster.backends.assigning import Assigning
 from quartermaster.backends.base import VolumeDriver
 from quartermaster.engine import Scope
 from quartermaster.planning.cluster import ClusterKey, ClusterView, Desired
+from quartermaster.planning.health import LOST
 from quartermaster.provisioning.intent import Seal, open_seal, record_of
 from quartermaster.provisioning.protocol import is_growing
 from quartermaster.provisioning.taken import Taken, view_of
@@ -99,6 +100,10 @@ class Wakes:
         """For a volume that went, or is free: whoever waits for one of its class."""
         yield from self._waiting_for(volume.spec.storage_class_name)
 
+    def of_room_promised(self, claim: PersistentVolumeClaim) -> Iterator[Key]:
+        """The same for a claim that was to have a volume, and is not."""
+        yield from self._waiting_for(claim.spec.storage_class_name or "")
+
     def of_class(self, storage_class: StorageClass) -> Iterator[Key]:
         yield from self._waiting_for(storage_class.metadata.name, "")
 
@@ -165,6 +170,12 @@ class Term:
 
     def host_labels(self) -> dict[str, Mapping[str, str]]:
         return {host.metadata.name: host.metadata.labels for host in self.hosts.list()}
+
+    def is_given_up(self, key: ClusterKey, host: str) -> bool:
+        """Whether nobody will answer for what the cluster has on a host: its node is gone, and it is lost itself."""
+        view, known = self.setup.views(key), self.hosts.get(Key(self.setup.namespace, host))
+        is_node = view is None or any(node.host == host for node in view.nodes)
+        return not is_node and known is not None and known.status.state == LOST
 
     async def take_back(self, desired: Desired, *, lost: bool, made: bool) -> bool:
         """Have a volume gone from its host; True when it is, or when nobody will ever answer for that host.
