@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from quartermaster.planning.claiming import Claim, claim_key, first_claims, without_duplicates
+from quartermaster.planning.choosing import Offer
+from quartermaster.planning.claiming import Claim, Meant, claim_key, first_claims, without_duplicates
 from quartermaster.planning.cluster import ChosenDevice
 
 
+def meant(*, sure: tuple[Claim, ...] = (), claims: tuple[Claim, ...] = ()) -> Meant:
+    return Meant(Offer(), (), (), sure, claims, None)
+
+
+def owner_of(nodes: list[Meant], *services: Claim) -> str:
+    return first_claims(nodes, [{claim.key: claim} for claim in services])["A"].owner
+
+
 def test_the_first_node_has_a_disk_that_two_name_unless_the_other_serves_it_already() -> None:
-    claims = [Claim("a", "A", serving=False), Claim("b", "A", serving=False)]
-    assert first_claims(claims) == {"A": "a"}
-    assert first_claims([claims[0], Claim("b", "A", serving=True)]) == {"A": "b"}
-    assert first_claims([Claim("b", "A", serving=True), claims[0]]) == {"A": "b"}
+    first, second = Claim("a", "A", serving=False), Claim("b", "A", serving=False)
+    serving = Claim("b", "A", serving=True)
+    assert owner_of([meant(claims=(first,)), meant(claims=(second,))]) == "a"
+    assert owner_of([meant(claims=(first,)), meant(claims=(serving,))]) == "b"
+    assert owner_of([meant(claims=(first,)), meant(sure=(serving,))]) == "b"
+
+
+def test_a_service_that_nobody_asked_for_has_what_it_has_and_a_node_that_uses_it_comes_first() -> None:
+    service = Claim("the service x of host h1", "A", serving=True)
+    assert owner_of([meant(claims=(Claim("a", "A", serving=False),))], service) == service.owner
+    assert owner_of([meant(sure=(Claim("a", "A", serving=True),))], service) == "a"
+    assert owner_of([], service) == service.owner
 
 
 def test_a_disk_is_one_on_all_hosts_and_a_directory_on_its_own() -> None:
@@ -20,7 +37,7 @@ def test_a_disk_is_one_on_all_hosts_and_a_directory_on_its_own() -> None:
 
 def test_who_comes_second_is_told_who_came_first() -> None:
     devices = (ChosenDevice("/dev/vdb", "A", 1), ChosenDevice("/dev/vdc", "B", 1))
-    lost, kept = without_duplicates("b", devices, ("A", "B"), {"A": "a", "B": "b"})
+    lost, kept = without_duplicates("b", devices, ("A", "B"), {"A": Claim("a", "A", serving=True)})
     assert (lost.usable, lost.reason) == (False, "DuplicateDevice")
     assert lost.message == "/dev/vdb (A) belongs to StorageNode a already"
     assert kept is devices[1]

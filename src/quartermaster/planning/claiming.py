@@ -7,6 +7,7 @@ whoever asks again and again; what is done each time is only to look every key u
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -73,14 +74,13 @@ def meant_by(
     return Meant(offer, devices, keys, tuple(sure), tuple(rest), refused_devices(devices))
 
 
-def claims_of_service(assignment: Assignment) -> tuple[Claim, ...]:
-    """What an assignment names is taken, also where no node here is known to have asked for it."""
+def claims_of_service(assignment: Assignment) -> dict[str, Claim]:
+    """By key. What an assignment names is taken, also where no node here is known to have asked for it."""
     spec = assignment.spec
     name = f"{SERVICE}{f'{spec.agent} {spec.instance}'.rstrip()} of host {spec.host}"
     devices = [str(device.get("id") or device["path"]) for device in devices_in(spec.desired)]
-    return tuple(
-        Claim(name, claim_key(spec.host, what), serving=True) for what in (*devices, *directories_in(spec.desired))
-    )
+    keys = [claim_key(spec.host, what) for what in (*devices, *directories_in(spec.desired))]
+    return {key: Claim(name, key, serving=True) for key in keys}
 
 
 def devices_in(desired: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
@@ -95,21 +95,29 @@ def directories_in(desired: Mapping[str, Any] | None) -> list[str]:
     return [path for path in found if isinstance(path, str) and path.startswith("/")]
 
 
-def first_claims(claims: Iterable[Claim]) -> dict[str, str]:
-    """Key → StorageNode, or a service."""
+def first_claims(nodes: Iterable[Meant], services: Iterable[Mapping[str, Claim]]) -> dict[str, Claim]:
+    """By key. What nodes are known to use comes before what they want, and that before what services have.
+
+    Nearly every service has what a node is known to use: then its keys are looked up at once, and no more is done.
+    """
+    nodes = list(nodes)
     winners: dict[str, Claim] = {}
-    for claim in claims:
+    for one in nodes:
+        for claim in one.sure:
+            winners.setdefault(claim.key, claim)
+    others = [claims for claims in services if not claims.keys() <= winners.keys()]
+    for claim in chain(chain.from_iterable(one.claims for one in nodes), *(claims.values() for claims in others)):
         present = winners.setdefault(claim.key, claim)
         if claim.serving and not present.serving:
             winners[claim.key] = claim
-    return {key: claim.owner for key, claim in winners.items()}
+    return winners
 
 
 def without_duplicates(
-    node: str, devices: tuple[ChosenDevice, ...], keys: Sequence[str], winners: Mapping[str, str]
+    node: str, devices: tuple[ChosenDevice, ...], keys: Sequence[str], winners: Mapping[str, Claim]
 ) -> tuple[ChosenDevice, ...]:
     """Devices that another node has got are neither usable here nor do they serve, whatever this one declares."""
-    owners = [winners.get(key, node) for key in keys]
+    owners = [winners[key].owner if key in winners else node for key in keys]
     if owners.count(node) == len(owners):
         return devices
     return tuple(

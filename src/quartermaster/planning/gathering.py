@@ -7,7 +7,6 @@ all clusters and types together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 
 import msgspec
 
@@ -132,7 +131,7 @@ class _Service(msgspec.Struct, frozen=True, gc=False):
 
     assignment: Assignment
     report: Report
-    claims: tuple[Claim, ...]
+    claims: Mapping[str, Claim]
 
 
 class Recall:
@@ -214,9 +213,7 @@ class _Survey:
             meant[node.metadata.name] = self._recalled(node, self._matches[node.metadata.name])
         for name in [name for name in self._recall.nodes if name not in meant]:
             del self._recall.nodes[name]
-        sure = chain.from_iterable(one.sure for one in meant.values())
-        claims = chain.from_iterable(one.claims for one in meant.values())
-        winners = first_claims(chain(sure, claims, chain.from_iterable(one.claims for one in self._services)))
+        winners = first_claims(meant.values(), (one.claims for one in self._services))
         self._devices = {name: without_duplicates(name, one.devices, one.keys, winners) for name, one in meant.items()}
         self._refused = {
             name: one.refused if self._devices[name] is one.devices else refused_devices(self._devices[name])
@@ -224,7 +221,8 @@ class _Survey:
         }
         self._directories = {
             name: [
-                (path, winners.get(claim_key(_host_name(self._matches[name]), path), name))
+                (path, winners[key].owner if (key := claim_key(host, path)) in winners else name)
+                for host in (_host_name(self._matches[name]),)
                 for path in one.offer.directories
             ]
             for name, one in meant.items()

@@ -84,13 +84,15 @@ def match_hosts(
 class _Finder:
     def __init__(self, hosts: Sequence[Host], more_labels: Mapping[str, Mapping[str, str]]) -> None:
         self._hosts = {host.metadata.name: host for host in hosts}
-        self._labels: dict[str, dict[str, str]] = {}
+        self._more_labels = more_labels
         self._by_label: dict[tuple[str, str], list[str]] = {}
-        for name, host in self._hosts.items():
-            labels = {HOSTNAME_LABEL: name, **more_labels.get(name, {}), **host.metadata.labels}
-            self._labels[name] = labels
-            for pair in labels.items():
+        for name in self._hosts:
+            for pair in self._labels_of(name).items():
                 self._by_label.setdefault(pair, []).append(name)
+
+    def _labels_of(self, name: str) -> Mapping[str, str]:
+        own, more = self._hosts[name].metadata.labels, self._more_labels.get(name)
+        return own if not more and HOSTNAME_LABEL in own else {HOSTNAME_LABEL: name, **(more or {}), **own}
 
     def knows(self, host: Host) -> bool:
         """Whether it is there; of one that was deleted no addresses are known."""
@@ -133,7 +135,7 @@ class _Finder:
         if len(selector) == 1:
             return fewest
         wanted = selector.items()
-        return [name for name in fewest if wanted <= self._labels[name].items()]
+        return [name for name in fewest if wanted <= self._labels_of(name).items()]
 
 
 def _is_deployed(node: StorageNode, deployed: Mapping[str, object]) -> bool:
