@@ -25,7 +25,8 @@ from bench.report import Section, text_table
 
 ABOUT = """Both libraries run in processes of their own on the same fake hosts: in a mount namespace /sys, /dev and /etc
 are files of a simulated kernel, and the programs of storage are executables that take ten milliseconds each. os-brick
-runs them as root without its privileged daemon, which is faster than in service. Both get the same payloads."""
+runs them as root without its privileged daemon, which is faster than in service. Both get the same payloads, and a
+process of either makes its connector once and keeps it, as services do (Nova's volume drivers, say)."""
 
 PARTS = {
     "importing": importing.run,

@@ -10,6 +10,7 @@ import json
 import sys
 import threading
 import time
+from functools import cache
 
 from os_brick import initiator, privileged
 from os_brick import setup as set_up
@@ -30,16 +31,14 @@ def prepare(root):
     scaleio.get_guid = lambda _code: GUID
 
 
-def connector_for(root, call):
-    options = {"do_local_attach": True} if call["type"] == "rbd" else {}
-    if call["type"] == "nfs":
+@cache
+def connector_for(root, kind, machine):
+    """One of each type is enough for a program."""
+    options = {"do_local_attach": True} if kind == "rbd" else {}
+    if kind == "nfs":
         options["nfs_mount_point_base"] = f"{root}/mounts"
     return connector.InitiatorConnector.factory(
-        call["type"],
-        "",
-        device_scan_attempts=initiator.DEVICE_SCAN_ATTEMPTS_DEFAULT,
-        arch=call["machine"],
-        **options,
+        kind, "", device_scan_attempts=initiator.DEVICE_SCAN_ATTEMPTS_DEFAULT, arch=machine, **options
     )
 
 
@@ -49,7 +48,7 @@ def make(root, call, known, answers, place):
     value, error = "", ""
     began = time.monotonic()
     try:
-        found = connector_for(root, call)
+        found = connector_for(root, call["type"], call["machine"])
         if call["verb"] == "connect":
             known[key] = found.connect_volume(dict(call["data"]))
             value = known[key]["path"]

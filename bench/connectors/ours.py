@@ -32,11 +32,11 @@ def connector_for(root: Path, machine: str) -> Connector:
 
 async def make(root: Path, call: dict[str, Any]) -> dict[str, Any]:
     await asyncio.sleep(call["after_s"])
-    connector = connector_for(root, call["machine"])
     info = {"driver_volume_type": call["type"], "data": call["data"]}
     value, error = "", ""
     began = time.monotonic()
     try:
+        connector = connector_for(root, call["machine"])
         if call["verb"] == "connect":
             value = (await connector.connect(info, timeout_s=call["timeout_s"])).path
         else:

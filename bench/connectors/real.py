@@ -16,7 +16,7 @@ from tests.hostlab.guest import Guest, user_mode_linux
 
 NODE = "bench/connectors/lab_attach.py::test_attach"
 OVER_MS = 20.0
-TIMEOUT_S = 300.0
+TIMEOUT_S = 600.0
 
 
 async def run(_directory: Path, counts: Counts) -> Part:

@@ -43,6 +43,7 @@ def steady(text: str) -> str:
     """Without what another cluster would call otherwise, and without which host speaks for the pool at the moment."""
     text = re.sub(r"\b10\.\d+\.\d+\.(\d+)\b", r"ADDRESS\1", dying.steady(text))
     text = re.sub(r"\.m\d+\b", ".mN", text)
+    text = re.sub(r"^take h(\d) out", r"take ADDRESS\1 out", text)  # who made the pool is known by name
     return re.sub(r"^(assignments/glusterfs-\S+)\.h\d$", r"\1.HOST", text)
 
 

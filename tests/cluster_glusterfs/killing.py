@@ -62,9 +62,7 @@ class Killing:
         *three, fourth = self.site.lab.hosts
         if "add" in self.phases:
             await self.site.add(fourth)
-        await self.site.apply(CALM)
-        for host in three:
-            await self.site.apply(NODE.format(host=host.name))
+        await self.site.apply("---\n".join([CALM, *(NODE.format(host=host.name) for host in three)]))
         await until_whole(self.site, 3)
         if "add" in self.phases:
             await until_the_store_outlives_a_host(self.site)  # what makes it so would be steps as well

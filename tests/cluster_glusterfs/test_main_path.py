@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.netns, pytest.mark.slow, pytest.mark.timeout(600)]
 LOOKS = ("pool list", "volume info", "volume status", "volume heal")
 
 
-# In `make test` the demo is this test: it does and checks the same, on hosts of the same kind.
-@pytest.mark.deep
+# In `make test` the demo is this test on etcd: it does and checks the same, on hosts of the same kind.
+@pytest.mark.parametrize("site", [pytest.param("etcd", marks=pytest.mark.deep), "kubernetes"], indirect=True)
 async def test_files_outlive_a_host_and_the_host_that_takes_its_place_gets_them(site: Site) -> None:
     first, second, third, fourth = site.lab.hosts
     await site.apply(CLUSTER)

@@ -237,6 +237,12 @@ async def test_force_leaves_a_disk_that_this_host_has_found_as_another_volume(wo
     assert not [argv for argv in world.commands() if argv[0] != "sg_vpd"]
 
 
+@pytest.mark.parametrize("code", [5, 83], ids=["refused", "not listed"])
+async def test_a_disk_that_does_not_say_what_it_is_is_what_the_kernel_found(world: World, code: int) -> None:
+    world.set_fact("no_page", code)
+    assert (await connector_in(world).connect(info())).identity == f"naa.{WWID}"
+
+
 async def test_a_record_that_was_there_before_comes_back(world: World) -> None:
     file = world.path(f"etc/iscsi/nodes/{IQN}/192.0.2.1,3260")
     file.parent.mkdir()

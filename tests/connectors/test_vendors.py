@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -17,6 +20,8 @@ from quartermaster.connectors.errors import (
     UnreachableError,
 )
 from quartermaster.connectors.secret import Secret
+from quartermaster.connectors.servers import ANSWER_S, LEAST_S, answer_s
+from quartermaster.host.commands import Command, HostCommands, Result
 from quartermaster.support.errors import QuartermasterError
 from tests.connectors import cases_nvmeof, cases_vendors, stubs_vendors
 from tests.connectors.harness.case import CANARY, Case
@@ -95,17 +100,35 @@ def test_a_gateway_that_goes_silent_holds_nobody_and_is_asked_again_later(silent
         world.set_fact("silent", [])
         before = world.snapshot()
         world.set_fact("silent", silent)
-
-        async def within() -> None:
-            # The machine may be busy; the gateway would hold it for two minutes.
-            async with asyncio.timeout(stubs_vendors.SILENT_S / 4):
-                await connector_in(world).connect(info, timeout_s=3)
-
-        with pytest.raises(UnreachableError, match="did not answer in time"):
-            asyncio.run(within())
+        with questions() as asked, pytest.raises(UnreachableError, match="did not answer in time"):
+            asyncio.run(connector_in(world).connect(info, timeout_s=6))
+        waits_s = [each["timeout_s"] for each in asked if each["path"].rpartition("/")[2] in silent]
+        assert len(waits_s) == len(silent)
+        assert sum(waits_s) <= 6
         world.set_fact("silent", [])
         assert [one for one in asyncio.run(connector_in(world).recover()) if one.problem] == []
         assert world.snapshot() == before
+
+
+@contextmanager
+def questions() -> Iterator[list[dict[str, Any]]]:
+    """What the program that asks servers is told: also how long it may wait for the answer."""
+    run = HostCommands.run
+    asked: list[dict[str, Any]] = []
+
+    async def noted(self: HostCommands, command: Command) -> Result:
+        if command.argv[-1].endswith("exchange.py"):
+            asked.append(json.loads(command.stdin))
+        return await run(self, command)
+
+    with mock.patch.object(HostCommands, "run", noted):
+        yield asked
+
+
+def test_a_change_that_a_server_is_asked_for_leaves_time_to_take_it_back() -> None:
+    assert answer_s(0.0, changes=True) == LEAST_S
+    assert answer_s(3.0, changes=True) == 2.0
+    assert answer_s(600.0, changes=True) == ANSWER_S
 
 
 def test_a_disco_packet_is_what_its_service_expects() -> None:

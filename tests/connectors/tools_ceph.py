@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 from typing import NoReturn
 
-from tests.connectors.harness.tool import Answer, option
+from quartermaster.testing.arguments import option
+from tests.connectors.harness.tool import Answer
 from tests.connectors.harness.world import World
 from tests.connectors.tools_userspace import stay_instead_of_ending
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.connectors.harness.tool import Answer, option
+from quartermaster.testing.arguments import option
+from tests.connectors.harness.tool import Answer
 from tests.connectors.harness.world import World
 
 NAMES = {"blkid": "blkid", "wipefs": "wipefs", "dd": "dd", "mkfs.ext4": "make_ext4", "e2label": "label"}

@@ -11,8 +11,9 @@ import shutil
 import time
 from pathlib import Path
 
+from quartermaster.testing.arguments import option
 from tests.connectors import tools_scsi
-from tests.connectors.harness.tool import Answer, option
+from tests.connectors.harness.tool import Answer
 from tests.connectors.harness.world import World
 
 TOOLS = {**tools_scsi.TOOLS, "iscsiadm": f"{__name__}:iscsiadm"}

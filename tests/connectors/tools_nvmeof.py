@@ -9,7 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.connectors.harness.tool import Answer, option
+from quartermaster.testing.arguments import option
+from tests.connectors.harness.tool import Answer
 from tests.connectors.harness.world import World
 
 _BLOCK = 512

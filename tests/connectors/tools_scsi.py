@@ -121,6 +121,8 @@ def sg_vpd(world: World, arguments: list[str], _stdin: str) -> Answer:
     name = Path(arguments[-1]).name
     if not (world.path(BLOCK) / name).exists():
         return 15, "", f"sg_vpd: error opening file: {arguments[-1]}: No such file or directory"
+    if code := world.fact("no_page", 0):
+        return code, "", "sg_vpd: fetching VPD page failed"
     return 0, page_83(_live(world, name)["wwid"]).decode(errors="surrogateescape"), ""
 
 

@@ -10,7 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from tests.connectors.harness.tool import Answer, option
+from quartermaster.testing.arguments import option
+from tests.connectors.harness.tool import Answer
 from tests.connectors.harness.world import World
 
 

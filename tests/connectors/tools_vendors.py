@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.connectors.harness.tool import Answer, option
+from quartermaster.testing.arguments import option
+from tests.connectors.harness.tool import Answer
 from tests.connectors.harness.world import World
 
 _SDS_DEVICE = "vdsds"

@@ -1,6 +1,7 @@
 """Events: real messages of the kernel, real inotify, and the poll behind them."""
 
 import asyncio
+import os
 import struct
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from quartermaster.host.events import Change, HostEvents, PendingChanges, parse_uevent, wait_until
 from quartermaster.host.fake import FakeEvents
+from quartermaster.host.inotify import borrow, give_back
 from tests.host.namespaces import loop_device
 
 KERNEL = b"add@/devices/virtual/block/loop0\0ACTION=add\0SUBSYSTEM=block\0DEVNAME=loop0\0"
@@ -51,6 +53,28 @@ async def test_all_who_watch_one_directory_are_told_until_they_leave(tmp_path: P
         (tmp_path / "vdc").mkdir()
         assert await first.wait(2) == Change(("vdc",))
         assert await second.wait(0.01) is None
+
+
+async def test_only_what_happens_while_it_is_watched_is_told(tmp_path: Path) -> None:
+    events = HostEvents(subsystems=())
+    async with events.watch(directories=[tmp_path]):
+        (tmp_path / "vdb").mkdir()
+    async with events.watch(directories=[tmp_path / "vdb"]) as changes:
+        (tmp_path / "vdc").mkdir()
+        assert await changes.wait(0.05) is None
+        (tmp_path / "vdb/vdb1").mkdir()
+        assert await changes.wait(2) == Change(("vdb1",))
+
+
+def test_a_process_that_was_forked_has_an_inotify_of_its_own() -> None:
+    kept = borrow()
+    give_back(kept)
+    assert borrow() is kept
+    give_back(kept)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if borrow().fd != kept.fd else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 async def test_a_write_to_what_is_no_disk_is_none() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,3 +62,29 @@ class Batch:
         assert lines, errors
         assert lines[-1].startswith("{"), errors
         return Outcome(tuple(lines[:-1]), json.loads(lines[-1]), self._module)
+
+
+def passed_with(outcomes: Sequence[Outcome], kinds: Sequence[str]) -> None:
+    """All passed, and of each kind of fault or event something happened."""
+    totals: dict[str, int] = {}
+    for outcome in outcomes:
+        assert outcome.passed, outcome.explain()
+        for name, number in outcome.last["totals"].items():
+            totals[name] = totals.get(name, 0) + number
+    assert [kind for kind in kinds if not totals.get(kind)] == []
+
+
+def once_and_again(module: str, first: int, seeds: int, replayed: int, *, timeout_s: float) -> Outcome:
+    """Seeds, of which the first ones run a second time beside them, under another hash seed, to the same end."""
+    batches = [Batch(first, count, hash_seed=count, module=module) for count in (seeds, replayed)]
+    once, again = [batch.wait(timeout_s) for batch in batches]
+    assert again.passed, again.explain()
+    assert once.digests[:replayed] == again.digests
+    return once
+
+
+def in_halves(module: str, seeds: int, *, timeout_s: float) -> list[Outcome]:
+    """Seeds from 0 on, on two cores."""
+    half = seeds // 2
+    batches = [Batch(first, half, hash_seed=first, module=module) for first in (0, half)]
+    return [batch.wait(timeout_s) for batch in batches]

@@ -9,7 +9,9 @@ import argparse
 import hashlib
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
+
+import msgspec
 
 from quartermaster.support import log
 from quartermaster.testing.simulation import Run, run
@@ -18,14 +20,11 @@ from quartermaster.testing.simulation.loop import Record
 from .invariants import ViolationError
 
 
-class Tally(Protocol):
+class Tally(msgspec.Struct, frozen=True):
     """How often each kind of fault happened, and how much of what was meant to happen did."""
 
-    @property
-    def faults(self) -> dict[str, int]: ...
-
-    @property
-    def events(self) -> dict[str, int]: ...
+    faults: dict[str, int]
+    events: dict[str, int]
 
 
 Scenario = Callable[[], Coroutine[Any, Any, Tally]]

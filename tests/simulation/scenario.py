@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
-
 from quartermaster.engine.cache import Cache
 from quartermaster.engine.controller import Controller, Scope
 from quartermaster.engine.election import Election
@@ -25,6 +23,7 @@ from quartermaster.testing.simulation.allocator import Allocator, intent_of
 from quartermaster.testing.simulation.process import PROCESS
 
 from .clients import COUNTER_NAMES, NAMESPACE, TOTAL, Client, CountingWatcher, Ledger, Mirror, cache_content
+from .commandline import Tally
 from .invariants import CONVERGES, FAILOVER, MIRROR, NO_LEAK, NO_LOST_UPDATE, Witness
 from .world import SimulatedWorld
 
@@ -42,13 +41,6 @@ MEAN_FAULT_GAP_S = 4.0
 MEAN_ACTION_GAP_S = 5.0
 PATIENCE_S = 120.0
 ROUNDING_S = 1e-6
-
-
-class Tally(msgspec.Struct, frozen=True):
-    """How often each kind of fault happened, and how much of what was meant to happen did."""
-
-    faults: dict[str, int]
-    events: dict[str, int]
 
 
 class Scenario:

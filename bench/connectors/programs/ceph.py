@@ -6,7 +6,7 @@ import json
 
 from bench.connectors.kernel import Kernel
 from bench.connectors.programs.answer import Answer, failed, said
-from tests.connectors.harness.tool import option
+from quartermaster.testing.arguments import option
 
 
 def rbd(kernel: Kernel, arguments: list[str], _stdin: str) -> Answer:

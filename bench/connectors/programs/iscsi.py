@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.connectors.kernel import Kernel
 from bench.connectors.programs.answer import Answer, failed, said
-from tests.connectors.harness.tool import option
+from quartermaster.testing.arguments import option
 
 NO_RECORD, NO_SESSION, REFUSED, THERE = 21, 21, 24, 15
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.connectors.kernel import Kernel
 from bench.connectors.programs.answer import Answer, failed
-from tests.connectors.harness.tool import option
+from quartermaster.testing.arguments import option
 
 
 def mount(kernel: Kernel, arguments: list[str], _stdin: str) -> Answer:

@@ -25,6 +25,7 @@ from quartermaster.connectors.errors import (
     LeftoverError,
     NotAttachedError,
     RecordDamagedError,
+    UnreachableError,
     VolumeBusyError,
 )
 from quartermaster.connectors.identity import require_identity
@@ -187,15 +188,17 @@ class Attaching:
                 path = self.links.put(record.volume_id, found.device) if found.device else found.path
                 ledger.change(state=State.CONNECTED, path=path, device=found.device, identity=found.identity)
         except BaseException as error:
-            await self._take_back(ledger.record, error)
+            # Whoever has not answered is not waited for a second time: the rest of this call is enough.
+            caller_s = context.left_s() if isinstance(error, UnreachableError) else None
+            await self._take_back(ledger.record, error, caller_s)
             raise
         log.info("connected", volume=record.volume_id, path=path, device=found.device)
         return _attachment(ledger.record, found, path)
 
-    async def _take_back(self, record: Record, error: BaseException) -> None:
+    async def _take_back(self, record: Record, error: BaseException, caller_s: float | None) -> None:
         """The host as it was before. Where that fails too, the record stays for `recover`."""
         try:
-            await self._detach(record, force=True, timeout_s=self._settings.rollback_timeout_s)
+            await self._detach(record, force=True, timeout_s=self._settings.rollback_timeout_s, caller_s=caller_s)
         except (QuartermasterError, OSError) as second:
             log.warning("could not take back a failed connect", volume=record.volume_id, error=str(second))
             error.add_note(f"and what had been begun could not be taken back: {second}; recover() tries again")
@@ -209,7 +212,7 @@ class Attaching:
     async def _settle(self, record: Record, timeout_s: float) -> None:
         await wait_for_leftovers(record.volume_id, timeout_s=timeout_s, what=f"the volume {record.volume_id}")
 
-    async def _detach(self, record: Record, *, force: bool, timeout_s: float) -> None:
+    async def _detach(self, record: Record, *, force: bool, timeout_s: float, caller_s: float | None = None) -> None:
         driver = self._driver_of(record)
         place = _place(driver, record)
         with _typed(f"disconnect the volume {record.volume_id}"):
@@ -218,7 +221,7 @@ class Attaching:
                 ledger.change(state=State.DISCONNECTING)
             elif self._is_new(record):
                 self.records.put(record)
-            context = Context(self._machine, self._settings, ledger, timeout_s=timeout_s)
+            context = Context(self._machine, self._settings, ledger, timeout_s=timeout_s, caller_s=caller_s)
             self.links.remove(record.volume_id)
             try:
                 await driver.detach(context, place, force=force)

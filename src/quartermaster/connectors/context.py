@@ -86,8 +86,17 @@ class Ledger:
 
 
 class Context:
+    """`caller_s` is what the caller still waits; less than `timeout_s` where something has to be taken back later."""
+
     def __init__(
-        self, machine: Machine, settings: Settings, ledger: Ledger, *, timeout_s: float, secrets: Sequence[str] = ()
+        self,
+        machine: Machine,
+        settings: Settings,
+        ledger: Ledger,
+        *,
+        timeout_s: float,
+        caller_s: float | None = None,
+        secrets: Sequence[str] = (),
     ) -> None:
         self.settings = settings
         self.roots = machine.roots
@@ -98,7 +107,9 @@ class Context:
         self.directory = machine.directory
         self.timeout_s = timeout_s
         self._ledger = ledger
-        self._ends = asyncio.get_running_loop().time() + timeout_s
+        now = asyncio.get_running_loop().time()
+        self._ends = now + timeout_s
+        self._caller_ends = now + (timeout_s if caller_s is None else caller_s)
         self._things = [ledger.record.volume_id]
         self._secrets = list(secrets)
         self.commands: Commands = _BoundCommands(
@@ -141,6 +152,10 @@ class Context:
     def left_s(self) -> float:
         """What is left of the call's time."""
         return max(0.0, self._ends - asyncio.get_running_loop().time())
+
+    def caller_left_s(self) -> float:
+        """The same, but for what is taken back after the time was up because somebody else did not answer."""
+        return max(0.0, self._caller_ends - asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def joining(self, thing: str, *, present: Callable[[], Awaitable[bool]]) -> AsyncIterator[Joined]:

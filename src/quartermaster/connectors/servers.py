@@ -16,6 +16,8 @@ from quartermaster.support.errors import CommandDeadlineError
 
 _PROGRAM = Path(__file__).with_name("exchange.py")
 ANSWER_S = 30.0  # as long as a server may take
+LEAST_S = 0.5  # to take something back, though the caller's time is up
+_SHARE = 2 / 3  # of the time, for a request that may have to be taken back: the rest is for that
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -52,10 +54,10 @@ async def ask_http(
     headers: Mapping[str, str],
     body: bytes = b"",
     verb: str,
-    most_s: float = ANSWER_S,
 ) -> Answer:
+    changes = method != "GET"
     question = {
-        **_question(context, server, most_s),
+        **_question(context, server, changes=changes),
         "verify": server.verify,
         "authority": server.authority,
         "method": method,
@@ -63,18 +65,24 @@ async def ask_http(
         "headers": dict(headers),
         "body": body.decode() if body else None,
     }
-    answer = await _ask(context, server, question, verb=verb, changes=method != "GET")
+    answer = await _ask(context, server, question, verb=verb, changes=changes)
     return Answer(answer["status"], answer["body"])
 
 
 async def ask_tcp(context: Context, server: Server, request: bytes, *, expect: int, verb: str) -> bytes:
     """`expect` bytes of answer."""
-    question = {**_question(context, server, ANSWER_S), "raw": request.hex(), "expect": expect}
+    question = {**_question(context, server, changes=True), "raw": request.hex(), "expect": expect}
     return bytes.fromhex((await _ask(context, server, question, verb=verb, changes=True))["raw"])
 
 
-def _question(context: Context, server: Server, most_s: float) -> dict[str, Any]:
-    return {"host": server.host, "port": server.port, "timeout_s": max(0.1, min(most_s, context.left_s()))}
+def answer_s(left_s: float, *, changes: bool) -> float:
+    """How long a server is waited for, of the time that the caller has left."""
+    return max(LEAST_S, min(ANSWER_S, left_s * _SHARE if changes else left_s))
+
+
+def _question(context: Context, server: Server, *, changes: bool) -> dict[str, Any]:
+    timeout_s = answer_s(context.caller_left_s(), changes=changes)
+    return {"host": server.host, "port": server.port, "timeout_s": timeout_s}
 
 
 async def _ask(

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from quartermaster.host.inotify import Inotify
+from quartermaster.host.inotify import Inotify, borrow, give_back
 from quartermaster.support.deadlines import within
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class _Source:
             self._netlink.close()
         if self._inotify is not None:
             self._loop.remove_reader(self._inotify.fd)
-            self._inotify.close()
+            give_back(self._inotify)
 
     def _tell(self, *names: str) -> None:
         for listener in self.listeners:
@@ -206,7 +206,7 @@ def _open_inotify(directories: Sequence[Path]) -> Inotify | None:
     if not directories:
         return None
     try:
-        found = Inotify()
+        found = borrow()
     except OSError:
         return None
     for directory in directories:

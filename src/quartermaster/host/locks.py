@@ -22,6 +22,7 @@ from quartermaster.support.errors import DeadlineError
 _PAUSE = Backoff(first_s=0.001, factor=1.5, limit_s=0.025)
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST = 100
+_PID_DIGITS = 10
 
 
 class Locks(Protocol):
@@ -89,13 +90,14 @@ def _try(path: Path) -> int | None:
 
 
 def _announce(fd: int) -> None:
-    os.ftruncate(fd, 0)
-    os.write(fd, str(os.getpid()).encode())
+    # Always as long, in place of cutting off what was there: ext4 writes a file that was cut to the disk when it is
+    # closed, and everybody would wait for that.
+    os.pwrite(fd, f"{os.getpid():<{_PID_DIGITS}}".encode(), 0)
 
 
 def _holder(path: Path) -> str:
     try:
-        pid = path.read_text()
+        pid = path.read_text().strip()
     except OSError:
         pid = ""
     return f"process {pid}" if pid else "another process"

@@ -212,7 +212,7 @@ def _go_on(situation: Situation, intent: Intent, driver: VolumeDriver) -> Act:
         volume = persistent_volume(claim, intent, driver.source(intent.volume, assignment.status.result or {}))
         return Publish(volume, f"{desired.agent} on {desired.host} has made it")
     progress = progress_of(assignment, desired)
-    if isinstance(progress, Wait) and leaving:
+    if leaving and (isinstance(progress, Wait) or _has_no_node(situation.view, desired.host)):
         # Else the node would wait for the volume, and the volume for the node.
         return Undo(desired, False, f"{leaving} before the volume was finished")
     return progress
@@ -259,6 +259,11 @@ def _departing(view: ClusterView | None, hosts: Sequence[str]) -> str:
         if any(node.lost for node in nodes):
             return f"the host {host} was lost"
     return ""
+
+
+def _has_no_node(view: ClusterView | None, host: str) -> bool:
+    """Whoever was to make the volume was given up, and may never answer."""
+    return view is not None and all(node.host != host for node in view.nodes)
 
 
 def host_is_lost(view: ClusterView | None, host: str) -> bool:

@@ -13,7 +13,7 @@ from quartermaster.provisioning.claims import Act, Situation, Undo, Wait, next_a
 from quartermaster.provisioning.intent import Intent
 from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
 from quartermaster.resources.model import ObjectMeta
-from quartermaster.resources.orchestration import FAILED, SUCCEEDED, assignment_name
+from quartermaster.resources.orchestration import FAILED, SUCCEEDED, AssignmentStatus, assignment_name
 
 from .modelled import GIB, Cluster
 
@@ -104,3 +104,29 @@ async def test_a_volume_waits_for_what_failed_while_all_of_its_nodes_stay(cluste
     cluster.lose(away, for_good=False)
     await cluster.bench.work()
     assert isinstance(await decided(cluster, volume), Wait)
+
+
+async def test_a_volume_whose_disk_dies_before_it_is_made_is_taken_back_and_placed_anew(cluster: Cluster) -> None:
+    volume = await placed(cluster)
+    host = volume.placement.hosts[-1]
+    machine = cluster.bench.machines[host]
+    device = machine.pull_disk("/dev/vdb")
+    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != device.number]
+    made_known(cluster, volume)
+    desired = cluster.bench.backend.volumes().desired(volume)
+    name = assignment_name(desired.agent, desired.host, NAME)
+    status = AssignmentStatus(state=FAILED, observed_generation=1, message="Input/output error")
+    cluster.bench.assignments[name] = replace(cluster.bench.assignments[name], status=status)
+    act = await decided(cluster, volume)
+    assert isinstance(act, Undo), act
+    assert f"serial-{host}" in act.why
+
+
+async def test_a_volume_whose_maker_was_given_up_before_it_began_is_taken_back(cluster: Cluster) -> None:
+    volume = await placed(cluster)
+    maker = volume.placement.hosts[0]
+    made_known(cluster, volume)
+    cluster.lose(maker)
+    del cluster.bench.nodes[maker]
+    act = await decided(cluster, volume)
+    assert isinstance(act, Undo), act

@@ -8,8 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Volume
+from quartermaster.backends.glusterfs.keeping import FORGET, volume_config
+from quartermaster.planning.cluster import Desired
 from quartermaster.resources.model import ObjectMeta
-from quartermaster.resources.orchestration import SUCCEEDED, Assignment, AssignmentSpec, assignment_name
+from quartermaster.resources.orchestration import FAILED, SUCCEEDED, Assignment, AssignmentSpec, assignment_name
 from quartermaster.support.errors import HostError
 
 from .modelled import VOLUME, Cluster
@@ -148,6 +150,21 @@ async def test_a_volume_is_deleted_by_the_host_that_keeps_it_although_another_on
     assert driver.desired_now(volume, await cluster.bench.view()).host == keeper
 
 
+async def test_who_kept_a_volume_and_has_left_the_pool_is_told_to_forget_it(cluster: Cluster) -> None:
+    placed = (await cluster.bench.view()).volumes[0]
+    maker, other = placed.hosts[0], placed.hosts[1]
+    config = volume_config(VOLUME, placed.size, placed.details, other, existing=True)
+    cluster.bench.ask(Desired(other, "glusterfs-volume", config, VOLUME))
+    await cluster.bench.work()
+    name = assignment_name("glusterfs-volume", maker, VOLUME)
+    known = cluster.bench.assignments[name]
+    gone = replace(known.status, state=FAILED, message="the pool does not know it any more")
+    cluster.bench.assignments[name] = replace(known, status=gone)
+    cluster.bench.mark(maker, deleting=True)
+    plan = await cluster.bench.plan()
+    assert [one.config for one in plan.assignments if (one.host, one.instance) == (maker, VOLUME)] == [FORGET]
+
+
 async def test_who_does_not_keep_a_volume_does_not_say_that_it_is_gone(cluster: Cluster) -> None:
     spec = AssignmentSpec(host="h2", agent="glusterfs-volume", instance=VOLUME, generation=1, absent=True)
     name = assignment_name(spec.agent, "h2", VOLUME)
@@ -169,4 +186,33 @@ async def test_a_second_brick_that_dies_before_the_copy_of_the_first_is_whole_is
     assert sorted(cluster.bricks()) == ["h1", "h4", "h5"]
     assert new in cluster.bricks()
     await cluster.rounds(6)
+    assert not cluster.gluster.is_lost(VOLUME)
+
+
+@pytest.mark.slow
+async def test_a_brick_that_went_beside_a_dead_one_which_is_back_moves_on_when_there_is_another_node(
+    cluster: Cluster,
+) -> None:
+    machine = cluster.bench.machines["h2"]
+    machine.add_disk("vdc", serial="second")
+    cluster.bench.declare("h2", useAllDevices=True)
+    await cluster.rounds(3)
+    dead = next(
+        mount.number
+        for number, path in machine.directories
+        for mount in machine.mounts
+        if mount.number == number and path == f"{mount.target}/{VOLUME}"
+    )
+    path = next(path for path, disk in machine.disks.items() if disk.number == dead)
+    device = machine.pull_disk(path)
+    mounts = [mount for mount in machine.mounts if mount.number == dead]
+    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != dead]
+    cluster.lose("h3")
+    await cluster.rounds(6, healing=False)
+    assert cluster.bricks().count("h2") >= 1
+    machine.put_disk(device, path)
+    machine.mounts += mounts
+    cluster.bench.add("h4")
+    await cluster.rounds(12)
+    assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
     assert not cluster.gluster.is_lost(VOLUME)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from quartermaster.backends.glusterfs import pool_agent
+from quartermaster.backends.glusterfs.facts import read_memory, write_memory
 from quartermaster.resources.marks import ABANDON
 from quartermaster.support.errors import HostError
 
@@ -29,6 +32,40 @@ async def let_miss_something(cluster: Cluster, host: str) -> None:
     assert cluster.gluster.write(VOLUME, 5)
     cluster.come_back(host)
     await cluster.rounds(3, healing=False)
+
+
+async def let_it_be_about_to_leave(cluster: Cluster, host: str) -> None:
+    cluster.bench.mark(host, deleting=True)
+    await let_it_be_decided(cluster, '"dead":false')
+
+
+async def let_it_be_decided(cluster: Cluster, what: str) -> None:
+    """That a brick moves is written down, and not done."""
+    for _ in range(8):
+        plan = await cluster.bench.plan()
+        cluster.bench.memory = dict(plan.memory)
+        for desired in plan.assignments:
+            cluster.bench.ask(desired)
+        if what in plan.memory.get("moves", ""):
+            break
+        await cluster.bench.work(again=True)
+    assert cluster.bricks() == ["h1", "h2", "h3"]
+
+
+def pull_disk(cluster: Cluster, host: str) -> None:
+    machine = cluster.bench.machines[host]
+    device = machine.pull_disk("/dev/vdb")
+    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != device.number]
+
+
+async def let_two_be_away_in_turn(cluster: Cluster) -> None:
+    """h1, then h2: nobody has counted anything in between, so both may lack something."""
+    cluster.lose("h1", for_good=False)
+    await cluster.round(healing=False)
+    cluster.come_back("h1")
+    cluster.lose("h2", for_good=False)
+    await cluster.round(healing=False)
+    cluster.come_back("h2")
 
 
 @pytest.mark.slow
@@ -107,14 +144,61 @@ async def test_an_agent_gives_up_no_brick_when_something_is_to_be_healed_since_i
     assert cluster.bricks() == ["h1", "h2", "h3"]
 
 
+async def test_a_brick_that_was_to_leave_and_dies_before_it_could_is_made_anew(cluster: Cluster) -> None:
+    await let_it_be_about_to_leave(cluster, "h3")
+    cluster.lose("h3")
+    cluster.bench.mark("h3", {ABANDON: "h3"}, deleting=True)
+    await cluster.rounds(8)
+    assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
+    assert not cluster.gluster.is_lost(VOLUME)
+
+
+@pytest.mark.slow
+async def test_a_brick_that_is_to_leave_waits_until_one_that_died_meanwhile_is_made_anew(cluster: Cluster) -> None:
+    cluster.bench.add("h5")
+    await cluster.rounds(3)
+    await let_it_be_about_to_leave(cluster, "h3")
+    cluster.lose("h2")
+    cluster.bench.mark("h2", {ABANDON: "h2"}, deleting=True)
+    await cluster.rounds(16)
+    assert sorted(cluster.bricks()) == ["h1", "h4", "h5"]
+    assert not cluster.gluster.is_lost(VOLUME)
+
+
+@pytest.mark.slow
+async def test_a_brick_that_was_dead_and_is_back_before_it_was_given_up_stays(cluster: Cluster) -> None:
+    machine = cluster.bench.machines["h3"]
+    device = machine.disks["/dev/vdb"]
+    mounts = [mount for mount in machine.mounts if mount.number == device.number]
+    pull_disk(cluster, "h3")
+    await let_it_be_decided(cluster, '"dead":true')
+    machine.put_disk(device, "/dev/vdb")
+    machine.mounts += mounts
+    await cluster.rounds(6)
+    assert cluster.bricks() == ["h1", "h2", "h3"]
+    assert '"open"' not in cluster.bench.memory.get("moves", "")
+
+
+@pytest.mark.slow
+async def test_a_move_is_held_back_when_the_copies_that_it_was_to_be_made_from_may_lack_something(
+    cluster: Cluster,
+) -> None:
+    pull_disk(cluster, "h3")
+    await let_it_be_decided(cluster, '"dead":true')
+    memory = read_memory(cluster.bench.memory)
+    assert memory.moves[VOLUME].open.sources
+    cluster.bench.memory = write_memory(replace(memory, behind={VOLUME: (0, 1, 2)}))
+    held = await cluster.bench.plan()
+    assert read_memory(held.memory).moves[VOLUME].open.sources == ()
+    assert "bring it back" in held.details["stuck"]
+
+
 @pytest.mark.slow
 async def test_who_names_a_lost_disk_in_wipe_gives_up_what_only_it_had(cluster: Cluster) -> None:
     await let_miss_something(cluster, "h2")
     cluster.lose("h3", for_good=False)
     await cluster.rounds(2, healing=False)
-    machine = cluster.bench.machines["h1"]
-    device = machine.pull_disk("/dev/vdb")
-    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != device.number]
+    pull_disk(cluster, "h1")
     plan = await cluster.rounds(4, healing=False)
     assert cluster.bricks() == ["h1", "h2", "h3"]
     assert "serial-h1 in spec.wipe of StorageNode h1" in plan.details["stuck"]
@@ -147,3 +231,42 @@ async def test_nothing_is_said_to_be_complete_while_a_copy_that_was_away_lacks_s
         assert plan.degraded.holds, plan.degraded
     plan = await cluster.rounds(6)
     assert not plan.degraded.holds, plan.degraded
+
+
+@pytest.mark.slow
+async def test_copies_that_were_away_and_lack_nothing_are_compared_and_a_dead_one_is_made_from_them(
+    cluster: Cluster,
+) -> None:
+    await let_two_be_away_in_turn(cluster)
+    pull_disk(cluster, "h3")
+    plan = await cluster.round(healing=False)
+    assert '"pvc-1":[0,1' in plan.memory["behind"]
+    await cluster.rounds(10)
+    assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
+    assert not cluster.gluster.is_lost(VOLUME)
+
+
+@pytest.mark.slow
+async def test_a_dead_brick_stays_while_of_two_copies_that_were_away_one_lacks_something(cluster: Cluster) -> None:
+    await let_two_be_away_in_turn(cluster)
+    pull_disk(cluster, "h3")
+    cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).bricks[0].behind = 3
+    plan = await cluster.rounds(6, healing=False)
+    assert cluster.bricks() == ["h1", "h2", "h3"]
+    assert "serial-h3 in spec.wipe of StorageNode h3" in plan.details["stuck"]
+
+
+async def test_what_is_to_be_healed_and_does_not_get_less_is_asked_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await let_miss_something(cluster, "h2")
+    assert asked_to_heal(cluster) == 0  # it has ten seconds to begin by itself
+    monkeypatch.setattr(pool_agent, "_HEAL_AGAIN_S", 0.0)
+    await cluster.rounds(2, healing=False)
+    assert asked_to_heal(cluster) == 2
+    await cluster.rounds(3)
+    assert asked_to_heal(cluster) <= 3
+
+
+def asked_to_heal(cluster: Cluster) -> int:
+    return sum(argv[-2:] == ("heal", VOLUME) for _, argv in cluster.gluster.commands_run)

@@ -33,14 +33,3 @@ def main(directory: str, name: str, function: str) -> None:
         os.write(1, out.encode(errors="surrogateescape"))
         os.write(2, err.encode())
     os._exit(code)
-
-
-def option(arguments: list[str], *names: str) -> str:
-    """The value behind an option, as `--name VALUE` or `--name=VALUE`."""
-    for place, argument in enumerate(arguments):
-        if argument in names and place + 1 < len(arguments):
-            return arguments[place + 1]
-        for name in names:
-            if argument.startswith(f"{name}="):
-                return argument.partition("=")[2]
-    return ""

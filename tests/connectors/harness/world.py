@@ -55,7 +55,7 @@ class World:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(
                 f"#!{sys.executable} -SE\n"
-                f"import sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n"
+                f"import sys\nsys.path[:0] = {[str(REPOSITORY), str(REPOSITORY / 'src')]!r}\n"
                 f"from tests.connectors.harness.tool import main\n"
                 f"main({str(self.directory)!r}, {file.name!r}, {function!r})\n"
             )

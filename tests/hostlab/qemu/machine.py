@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.hostlab.guest import AGENT, KEEP, Machine
 from tests.hostlab.qemu.initrd import make_initrd
-from tools.hostlab import QEMU_PACKAGES, build, kernel_release
+from tools.hostlab import QEMU_PACKAGES, build
 
 ROOT = AGENT.parents[2]
 BOOT_TIMEOUT_S = 600.0
@@ -39,7 +39,7 @@ def command(layer: Path, directory: Path, *, cpu: int) -> list[str]:
         *("-L", str(layer / "usr/share/seabios"), "-M", "q35", "-accel", "tcg,tb-size=512", "-cpu", "max,la57=off"),
         *("-smp", "1", "-m", str(MEMORY_MIB), "-nodefaults", "-no-user-config", "-display", "none"),
         *("-serial", "stdio", "-no-reboot"),
-        *("-kernel", str(layer / "boot" / f"vmlinuz-{kernel_release(layer)}"), "-initrd", str(initrd)),
+        *("-kernel", str(layer / "boot/vmlinux"), "-initrd", str(initrd)),
         *("-append", f"console=ttyS0 {QUIET} random.trust_cpu=on panic=-1 {told}"),
         *shared("machine", Path("/")),
         *shared("layer", layer),

@@ -11,7 +11,7 @@ import pytest
 
 from quartermaster.connectors import Connector, UnreachableError, open_connector
 from tests.hostlab.keeping import read_again, write_and_leave
-from tests.hostlab.programs import STATE, load, read
+from tests.hostlab.programs import load, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(900)]
 
@@ -23,19 +23,20 @@ SIZE = 32 << 20
 
 
 @pytest.fixture
-def subsystem() -> Iterator[str]:
-    """With two namespaces."""
+def subsystem(tmp_path: Path) -> Iterator[str]:
+    """With two namespaces: files in memory, for the target finds no size of one in a root of several layers."""
     load("nvmet-tcp", "nvme-tcp")
     directory, port = CONFIG / "subsystems" / NQN, CONFIG / "ports/1"
     directory.mkdir()
     (directory / "attr_allow_any_host").write_text("1")
     for number, uuid in UUIDS.items():
-        file = STATE / f"namespace-{number}.img"
+        file = tmp_path / f"namespace-{number}.img"
         file.touch()
         os.truncate(file, SIZE)
         own = directory / f"namespaces/{number}"
         own.mkdir()
-        for name, value in {"device_path": file, "device_uuid": uuid, "enable": 1}.items():
+        # Buffered, for such a file cannot be read past the cache.
+        for name, value in {"device_path": file, "device_uuid": uuid, "buffered_io": 1, "enable": 1}.items():
             (own / name).write_text(str(value))
     port.mkdir()
     for name, value in {"traddr": ADDRESS, "trtype": "tcp", "trsvcid": PORT, "adrfam": "ipv4"}.items():

@@ -23,6 +23,7 @@ from quartermaster.resources.storage import (
     StorageClusterSpec,
     StorageNode,
     StorageNodeSpec,
+    StorageStatus,
     Timings,
 )
 from quartermaster.stores import modify
@@ -68,7 +69,8 @@ class Administrator:
         spec = StorageClusterSpec(type=TYPE, replication=layout, timings=timings)
         metadata = ObjectMeta(name="gluster", namespace=NAMESPACE)
         await self._store.create(StorageCluster(metadata=metadata, spec=spec))
-        for host in list(self._machines)[:LEAST_NODES]:
+        hosts = list(self._machines)
+        for host in hosts[: entropy.source().randint(LEAST_NODES, len(hosts))]:
             await self.declare(host)
 
     async def work(self, mean_gap_s: float, enough: asyncio.Event) -> None:
@@ -113,6 +115,13 @@ class Administrator:
             return
         self._count("give up node")
 
+    async def misses_disk(self, host: str, serial: str) -> bool:
+        """Whether node or cluster say that the disk can be given up: a person does what they ask him to."""
+        node = next((one for one in await self.nodes() if one.metadata.name == f"node-{host}"), None)
+        said = [node.status, *(await self._store.list(StorageStatus, NAMESPACE)).items] if node is not None else []
+        asked = any(f"naming {serial} in spec.wipe" in str(one) for one in said)
+        return asked and node is not None and serial not in node.spec.wipe
+
     async def give_up_disk(self, host: str, serial: str) -> None:
         """Its content may be lost: as a node with a disk that is gone says when nobody else is known to be whole."""
 
@@ -149,11 +158,11 @@ class Administrator:
             self._count("node added")
 
     async def _remove_node(self) -> None:
-        """Where enough others are left to take what it holds."""
+        """One, or two at once, where enough others are left to take what they hold."""
         staying = [node for node in await self.nodes() if not node.metadata.deletion_timestamp]
         alive = [node for node in staying if not self._machines[_host(node)].destroyed]
-        if len(alive) > LEAST_NODES:
-            node = entropy.source().choice(alive)
+        most = min(len(alive) - LEAST_NODES, entropy.source().randint(1, 2))
+        for node in entropy.source().sample(alive, max(0, most)):
             await self._store.delete(StorageNode, node.metadata.name, NAMESPACE)
             self._count("node removed")
 

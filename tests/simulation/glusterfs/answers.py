@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
 
+from quartermaster.backends.glusterfs.fake import VERSION
+from quartermaster.backends.glusterfs.fake_answers import info, peer, this_host
 from quartermaster.host.commands import Result
 
 from .lineage import is_split
 from .model import GlusterModel
 from .records import STATES, Glusterd, VolumeRecord
-
-VERSION = "10.3"
-_HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
-_UNANSWERED = "Connection failed. Please check if gluster daemon is operational.\n"
-
-
-def document(body: str, *, code: int = 0, words: str = "") -> Result:
-    head = f"<opRet>{code}</opRet><opErrno>0</opErrno><opErrstr>{escape(words)}</opErrstr>"
-    return Result(stdout=f"{_HEAD}<cliOutput>{head}{body}</cliOutput>".encode())
-
-
-def unanswered() -> Result:
-    return Result(exit_code=1, stdout=_UNANSWERED.encode())
 
 
 def version() -> Result:
@@ -34,16 +22,12 @@ def done() -> str:
 
 
 def peers(model: GlusterModel, asked: Glusterd) -> str:
-    connected = [peer.uuid for peer in model.connected(asked)]
+    connected = [one.uuid for one in model.connected(asked)]
     found = [
-        f"<peer><uuid>{peer.uuid}</uuid><hostname>{peer.address}</hostname>"
-        f"<hostnames><hostname>{peer.address}</hostname></hostnames>"
-        f"<connected>{int(peer.uuid in connected)}</connected>"
-        f"<state>{peer.state}</state><stateStr>{STATES[peer.state]}</stateStr></peer>"
-        for peer in asked.peers.values()
+        peer(one.uuid, one.address, connected=one.uuid in connected, state=one.state, words=STATES[one.state])
+        for one in asked.peers.values()
     ]
-    own = f"<peer><uuid>{asked.uuid}</uuid><hostname>localhost</hostname><connected>1</connected></peer>"
-    return f"<peerStatus>{''.join(found)}{own}</peerStatus>"
+    return f"<peerStatus>{''.join(found)}{this_host(asked.uuid)}</peerStatus>"
 
 
 def infos(volumes: Sequence[VolumeRecord]) -> str:
@@ -52,22 +36,9 @@ def infos(volumes: Sequence[VolumeRecord]) -> str:
 
 def _info(volume: VolumeRecord) -> str:
     shape = volume.shape
-    bricks = "".join(
-        f"<brick><name>{brick.name}</name><hostUuid>{brick.uuid}</hostUuid>"
-        f"<isArbiter>{int(not shape.keeps_content(at % shape.width))}</isArbiter></brick>"
-        for at, brick in enumerate(volume.bricks)
-    )
-    options = "".join(
-        f"<option><name>{name}</name><value>{escape(value)}</value></option>" for name, value in volume.options.items()
-    )
-    return (
-        f"<volume><name>{volume.name}</name><id>{volume.id}</id><statusStr>{volume.status}</statusStr>"
-        f"<replicaCount>{1 if shape.data else shape.width}</replicaCount>"
-        f"<arbiterCount>{int(shape.arbiter)}</arbiterCount>"
-        f"<disperseCount>{shape.width if shape.data else 0}</disperseCount>"
-        f"<redundancyCount>{shape.width - shape.data if shape.data else 0}</redundancyCount>"
-        f"<bricks>{bricks}</bricks><options>{options}</options></volume>"
-    )
+    bricks = [(brick.name, brick.uuid) for brick in volume.bricks]
+    layout = (shape.width, shape.data, shape.arbiter)
+    return info(volume.name, volume.id, volume.status, layout, bricks, options=volume.options)
 
 
 def statuses(model: GlusterModel, volumes: Sequence[VolumeRecord], there: Sequence[Glusterd]) -> str:

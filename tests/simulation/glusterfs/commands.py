@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 
+from quartermaster.backends.glusterfs.fake_answers import UNANSWERED, document
 from quartermaster.host.commands import Command, Result, checked, deadline_error, refuse_secrets
 from quartermaster.host.fake import Faults
 from quartermaster.host.tools import hint_for
@@ -59,11 +60,11 @@ def begin(verbs: Verbs, address: str, argv: tuple[str, ...]) -> asyncio.Future[R
         try:
             pause_s = next(parts)
         except StopIteration as end:
-            _say(answer, answers.document(end.value))
+            _say(answer, document(end.value))
         except RefusedError as error:
-            _say(answer, answers.document("", code=error.code, words=str(error)))
+            _say(answer, document("", code=error.code, error=str(error)))
         except UnansweredError:
-            _say(answer, answers.unanswered())
+            _say(answer, UNANSWERED)
         else:
             # In nobody's process: what was begun does not end with whoever asked for it.
             loop.call_later(pause_s, go_on, context=contextvars.Context())

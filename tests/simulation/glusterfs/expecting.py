@@ -126,12 +126,13 @@ async def tell(rest: Rest) -> None:
         record("report", one.metadata.name, one.status.state, one.status.message, one.status.result)
     for volume in rest.model.volumes.values():
         bricks = [(brick.name, rest.model.serves(brick), rest.auditor.stored(brick)) for brick in volume.bricks]
-        record("volume", volume.name, volume.status, *bricks)
+        record("volume", volume.name, volume.status, volume.version, *bricks)
     for host in rest.alive:
         daemon, machine = rest.model.running(rest.addresses[host]), rest.machines[host]
         disks = [(disk.path, disk.serial) for disk in machine.disks.values()]
         mounts = [(mount.source, mount.target[-40:]) for mount in machine.mounts]
-        record("host", host, disks, mounts, daemon.peers if daemon is not None else None)
+        versions = {one.name: one.version for one in daemon.volumes.values()} if daemon is not None else {}
+        record("host", host, disks, mounts, versions, daemon.peers if daemon is not None else None)
 
 
 async def wrong_with_what_is_left(rest: Rest) -> str:

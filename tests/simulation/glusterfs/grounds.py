@@ -62,7 +62,7 @@ async def look(ask: Ask, names: _Names, host: int) -> State:
             known = "pending" if one.pending else "whole"
             heal[names.short(one.brick)] = known if one.connected else "away"
     return State(
-        peers={_name(peer, names, host): peer.connected for peer in sorted(peers, key=lambda one: one.name)},
+        peers={_name(peer, names, host): peer.serves for peer in sorted(peers, key=lambda one: one.name)},
         volumes={
             volume.name: (str(volume.started), tuple(names.short(brick.name) for brick in volume.bricks))
             for volume in volumes

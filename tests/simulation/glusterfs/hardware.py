@@ -63,6 +63,9 @@ class Hardware:
         while not enough.is_set():
             await self._pause(source.expovariate(1 / mean_gap_s))
             action = source.choice(actions)
+            # What is written in that second is on too few bricks if another one goes: nobody can help that.
+            while self._model.delicate:
+                await asyncio.sleep(0.1)
             if await action():
                 name = action.__name__.strip("_").replace("_", " ")
                 self.done[name] = self.done.get(name, 0) + 1

@@ -6,19 +6,11 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from quartermaster.host import Facts
 from quartermaster.host.devices.model import Device
 from quartermaster.host.fake.machine import ROOT
 from quartermaster.testing.simulation import record
-from tests.simulation.orchestration.hosts import FACTS, WitnessedMachine, free_paths
+from tests.simulation.orchestration.hosts import WitnessedMachine, free_paths
 from tests.simulation.orchestration.invariants import Witness
-
-__all__ = ["GlusterMachine", "gather_facts"]
-
-
-async def gather_facts() -> Facts:
-    """They do not change."""
-    return FACTS
 
 
 class GlusterMachine(WitnessedMachine):

@@ -111,15 +111,18 @@ class Auditor(Watcher):
     # What is on disks, whether or not somebody can read it now.
 
     def stored(self, brick: BrickRecord) -> Copy | None:
-        machine = self._machine(brick.address)
-        for (address, number, path), copy in self._model.copies.items():
-            if (address, path) == (brick.address, brick.path):
-                there = (number, path) in machine.directories and machine.stores(number)
-                return copy if there else None
-        return None
+        machine, number = self._machine(brick.address), self._model.holder(brick)[1]
+        there = (number, brick.path) in machine.directories and machine.stores(number)
+        return self._model.copies.get((brick.address, number, brick.path)) if there else None
+
+    def is_wanted(self, volume: VolumeRecord) -> bool:
+        """Whether somebody may have written to it, and would miss that: its claim is there."""
+        return volume.name in self.bound
 
     def is_safe(self, volume: VolumeRecord, without: Loss = None) -> bool:
         """Whether every file has its newest version in as many copies as make one, when a brick or disk is gone."""
+        if not self.is_wanted(volume):
+            return True
         for members in volume.sets:
             newest = self._newest(volume, members)
             kept = [at for at in members if volume.shape.keeps_content(at - members.start)]
@@ -152,8 +155,8 @@ class Auditor(Watcher):
     # What is done.
 
     def heard(self, address: str, command: Command) -> None:
-        words = command.argv[3:]
-        if not command.changes or command.argv[1:2] == ("--version",):
+        words = tuple(word for word in command.argv[1:] if not word.startswith("--"))
+        if not command.changes or not words:
             return
         record("gluster", address, *(word.partition(":/")[0] for word in words[:4]))
         self.changes.append((address, *words))
@@ -165,7 +168,8 @@ class Auditor(Watcher):
         old, members = volume.bricks[position], volume.set_of(position)
         record("replaced", volume.name, position, old.address, new.address)
         others = [volume.bricks[at] for at in members if at != position]
-        if any(brick.address == new.address for brick in others):
+        beside = any(brick.address == new.address and self._model.serves(brick) for brick in others)
+        if beside and self.is_wanted(volume):
             self._witness.violated(RIGHT_BRICK, f"{new.address} has two copies of {volume.name}")
         if not self.is_safe(volume, old) and self.is_safe(volume):
             self._witness.violated(NO_LOSS, f"{volume.name} without {old.address}: {self._describe(volume)}")
@@ -198,7 +202,7 @@ class Auditor(Watcher):
         now = asyncio.get_running_loop().time()
         for brick in bricks:
             ago = now - self._whole.get((brick.address, brick.path), -1_000.0)
-            if ago > WINDOW_S and self._model.newest[volume.id]:
+            if ago > WINDOW_S and self._model.newest[volume.id] and self.is_wanted(volume):
                 self._witness.violated(HEALED, f"{what}, and {brick.address} lacks something of {volume.name}")
 
     def _newest(self, volume: VolumeRecord, members: range) -> dict[str, int]:
@@ -214,10 +218,7 @@ class Auditor(Watcher):
         own = self._machine(brick.address)
         if own is not machine:
             return False
-        return not number or any(
-            (address, path) == (brick.address, brick.path) and number == its
-            for address, its, path in self._model.copies
-        )
+        return not number or number == self._model.holder(brick)[1]
 
     def _machine(self, address: str) -> GlusterMachine:
         machine = self._model.machines[address]

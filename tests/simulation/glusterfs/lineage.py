@@ -113,6 +113,17 @@ def is_split(shape: Shape, copies: Copies, file: str) -> bool:
     return bool(answering) and all(at in accused for at in answering)
 
 
+def take_newest(copies: Copies, file: str) -> None:
+    """Somebody has decided which of the copies that contradict each other is the right one."""
+    versions = [_version(copies, at, file) for at in range(len(copies))]
+    behind = {at: None for at, version in enumerate(versions) if version != max(versions)}
+    for at, copy in enumerate(copies):
+        if copy is not None:
+            copy.blames.pop(file, None)
+            if at not in behind and behind:
+                copy.blames[file] = dict(behind)
+
+
 def blame_new(copies: Copies, position: int, files: Sequence[str]) -> None:
     """A brick that takes the place of another lacks everything, and those that run know it."""
     for at, copy in enumerate(copies):

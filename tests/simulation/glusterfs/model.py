@@ -16,17 +16,17 @@ import msgspec
 from quartermaster.backends.glusterfs.daemon import DAEMON
 from quartermaster.host.fake import FakeMachine, FakeProcess
 from quartermaster.host.fake.machine import ROOT
-from quartermaster.host.mountinfo import covering
 from quartermaster.support import entropy
 from quartermaster.testing.simulation import record
 
 from .lineage import FILES, Copy, blame_new, heal, write
 from .network import CLIENT, Network
-from .records import IN_CLUSTER, REJECTED, BrickRecord, Glusterd, PeerRecord, VolumeRecord
+from .records import ACCEPTED, IN_CLUSTER, REJECTED, BrickRecord, Glusterd, PeerRecord, VolumeRecord
 
 NOTICE_S = 12.0  # until a glusterd gives up one that it cannot reach any more
 HEALED = 0.3  # the chance that a file which can be healed is, in one tick
 TICK_S = 1.0
+BEFRIENDED = 0.6  # the chance that who was accepted is in the cluster, in one tick
 _MARK = ".glusterfs/volume-id"
 _INDEX = ".glusterfs/indices/xattrop"
 
@@ -48,6 +48,8 @@ class GlusterModel:
         self.newest: dict[str, dict[str, int]] = {}  # id → file → the version that somebody was told to be written
         self.locks: dict[tuple[str, str], str] = {}  # (UUID, volume) → UUID of who has it
         self.copies: dict[tuple[str, str, str], Copy] = {}  # (address, number of the file system, path)
+        self.numbers: dict[tuple[str, str], str] = {}  # (address, path) → the number: no path is a brick twice
+        self.delicate = 0  # bricks of erasure-coded volumes that are being replaced at this moment
         self.writes = 0
         self.heals = 0
         self.healing = HEALED
@@ -100,6 +102,10 @@ class GlusterModel:
             return None
         return self.copies.get((brick.address, number, brick.path))
 
+    def holder(self, brick: BrickRecord) -> tuple[str, str]:
+        """The address, and the number of the file system that it was made on."""
+        return brick.address, self.numbers.get((brick.address, brick.path), "")
+
     def serves(self, brick: BrickRecord) -> bool:
         return self.runs(brick) and self.copy_of(brick) is not None
 
@@ -136,6 +142,7 @@ class GlusterModel:
         machine.directories[number, path] = None
         machine.files[number, f"{path}/{_MARK}"] = volume.encode()
         self.copies[address, number, path] = Copy(volume)
+        self.numbers[address, path] = number
 
     def start_brick(self, daemon: Glusterd, volume: VolumeRecord, brick: BrickRecord) -> None:
         copy = self.copy_of(brick)
@@ -181,6 +188,7 @@ class GlusterModel:
     def tick(self) -> None:
         daemons = [daemon for address in self.machines if (daemon := self.running(address)) is not None]
         self._connect(daemons)
+        self._befriend(daemons)
         for daemon in daemons:
             self._hold_quorum(daemon)
         for address, path in list(self._bricks):
@@ -214,6 +222,16 @@ class GlusterModel:
                         del self._links[pair]
                 elif pair not in self._links and _knows(one, other) and _knows(other, one):
                     self._links[pair] = None
+                    self.shake_hands(one, other)
+
+    def _befriend(self, daemons: list[Glusterd]) -> None:
+        """Who has just been accepted is connected, and not yet in the cluster."""
+        for one in daemons:
+            for peer in [peer for peer in one.peers.values() if peer.state == ACCEPTED]:
+                other = self.running(peer.address)
+                reached = other is not None and self.network.reaches(one.address, peer.address)
+                if other is not None and reached and entropy.source().random() < BEFRIENDED:
+                    one.peers[peer.uuid] = PeerRecord(peer.uuid, peer.address)
                     self.shake_hands(one, other)
 
     def shake_hands(self, one: Glusterd, other: Glusterd) -> None:
@@ -299,8 +317,12 @@ def _pair(one: Glusterd, other: Glusterd) -> tuple[str, str]:
 
 
 def _number(machine: FakeMachine, path: str) -> str:
-    mount = covering(tuple(machine.mounts), path) or ROOT
-    return mount.number
+    """Of the file system in which a path lies."""
+    found = ROOT
+    for mount in machine.mounts:
+        if path.startswith(f"{mount.target}/") and len(mount.target) >= len(found.target):
+            found = mount
+    return found.number
 
 
 def _identity(process: FakeProcess) -> str:

@@ -8,8 +8,8 @@ import msgspec
 
 from .lineage import Shape
 
-IN_CLUSTER, REJECTED = 3, 6
-STATES = {IN_CLUSTER: "Peer in Cluster", REJECTED: "Peer Rejected"}
+IN_CLUSTER, ACCEPTED, REJECTED = 3, 4, 6
+STATES = {IN_CLUSTER: "Peer in Cluster", ACCEPTED: "Accepted peer request", REJECTED: "Peer Rejected"}
 CREATED, STARTED, STOPPED = "Created", "Started", "Stopped"
 SERVER_QUORUM = "cluster.server-quorum-type"
 

@@ -8,23 +8,17 @@ right: see `invariants`.
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.daemon import DAEMON
 from quartermaster.backends.registry import backend_of
-from quartermaster.engine.metrics import Metrics
 from quartermaster.host import Host
 from quartermaster.host.daemons.base import Daemon
-from quartermaster.host.fake import FakeProcess, Faults, Moment, fake_host
+from quartermaster.host.fake import FakeProcess, Faults, fake_host
 from quartermaster.host.fake.machine import ROOT
-from quartermaster.operators.assembly import operator_runtime
-from quartermaster.orchestration.agent import AgentRuntime
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources import storage
 from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
@@ -33,23 +27,33 @@ from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
 from quartermaster.support import entropy
 from quartermaster.testing.simulation import ROUGH, Chaos, Process, SeededFaults, record, simulation_loop
-from quartermaster.testing.simulation.process import PROCESS
+from tests.simulation.commandline import Tally
 from tests.simulation.orchestration.invariants import NAMESPACE
+from tests.simulation.orchestration.staging import (
+    LEADERS,
+    LEASE_S,
+    RETRY_S,
+    HostTrouble,
+    Wrong,
+    agent_of,
+    check_second_run,
+    lead,
+    settle,
+    state_directory,
+    written_since,
+)
 
 from .administrator import CLAIMS, TYPE, Administrator
 from .commands import ModelCommands
 from .expecting import Rest, tell, wrong_with, wrong_with_what_is_left
 from .hardware import Hardware
-from .hosts import GlusterMachine, gather_facts
+from .hosts import GlusterMachine
 from .invariants import CONVERGES, PHOTOS, QUIET, STRANGER, Auditor, Witness
 from .judging import Judge
-from .lineage import FILES
+from .lineage import FILES, is_split
 from .model import TICK_S, GlusterModel
 from .verbs import Verbs
 
-LEASE_S = 7
-RETRY_S = 2.0
-LEADERS = ("leader-0", "leader-1")
 HOSTS = ("h0", "h1", "h2", "h3", "h4")
 ADDRESSES = {host: f"10.0.0.{number}" for number, host in enumerate(HOSTS, 1)}
 PROCESS_FAULTS = 8
@@ -57,9 +61,11 @@ MEAN_FAULT_GAP_S = 15.0
 MEAN_ACTION_GAP_S = 12.0
 MEAN_TROUBLE_GAP_S = 15.0
 MEAN_WRITE_GAP_S = 2.0
+HEALING = (0.3, 0.3, 0.05)  # how likely a file that can be healed is, in a second: some clusters are slow
 HOST_TROUBLE = 0.01  # the chance that a call of the host layer fails, before or after its effect
 PATIENCE_S = 1_500.0
-DOUBT_S = 300.0  # so long after the storm somebody looks after what could not be settled without him
+DOUBT_S = 150.0  # so long after the storm somebody looks after what could not be settled without him
+_HOSTS = "/hosts/"  # what is said of hosts counts for nothing: one that was destroyed is lost some time later
 BACKEND = backend_of(TYPE)
 TIMINGS = Timings(
     heartbeat_s=4.0,
@@ -76,13 +82,6 @@ OWN_TIMINGS = storage.Timings(
 )
 
 
-class Tally(msgspec.Struct, frozen=True):
-    """How often each kind of fault happened, and how much of what was meant to happen did."""
-
-    faults: dict[str, int]
-    events: dict[str, int]
-
-
 class Scenario:
     """The state of one run."""
 
@@ -91,7 +90,6 @@ class Scenario:
         self.faults = SeededFaults(self.kv)
         self.witness = Witness(self.kv, self.faults)
         self.chaos = Chaos(self.kv, self.faults, longest_s=2 * LEASE_S)
-        self.metrics = Metrics(enabled=False)
         self.machines = {name: GlusterMachine(name, self.witness) for name in HOSTS}
         self.stranger = GlusterMachine("stranger", self.witness)
         self.model = GlusterModel()
@@ -104,31 +102,27 @@ class Scenario:
         self.administrator = Administrator(self.store, self.machines, ADDRESSES, self.verbs)
         self.hardware = Hardware(self.machines, ADDRESSES, self.model, self.auditor, self.chaos, self.faults)
         self.directory = Path()
-        self.trouble = 0.0
-        self.host_faults = 0
-        self._incarnations = 0
+        self.trouble = HostTrouble(0.0)
         self._calm_since = 0.0
         self._world: list[Process[None]] = []
 
     async def run(self) -> Tally:
-        self.directory = Path(tempfile.mkdtemp(prefix="simulated-", dir=_quick_directory()))
-        try:
+        with state_directory() as self.directory:
+            self.trouble.directory = self.directory
             return await self._run()
-        finally:
-            shutil.rmtree(self.directory, ignore_errors=True)
 
     async def _run(self) -> Tally:
         await self._begin()
         enough = asyncio.Event()
         self.chaos.start("administrator", lambda: self.administrator.work(MEAN_ACTION_GAP_S, enough))
         trouble = simulation_loop().start_process("hardware", self.hardware.work(MEAN_TROUBLE_GAP_S, enough))
-        self.faults.rates, self.trouble = ROUGH, HOST_TROUBLE
+        self.faults.rates, self.trouble.rate = ROUGH, HOST_TROUBLE
         await self.chaos.torment(faults=PROCESS_FAULTS, mean_gap_s=MEAN_FAULT_GAP_S)
         self.witness.raise_violation()
         enough.set()
         record("calm")
         self._calm_since = asyncio.get_running_loop().time()
-        self.trouble = 0.0
+        self.trouble.rate = 0.0
         self.chaos.calm()
         await asyncio.wait([self.chaos.processes["administrator"].task, trouble.task], timeout=PATIENCE_S)
         self.hardware.calm()
@@ -148,6 +142,7 @@ class Scenario:
             if entropy.source().random() < 0.5:
                 machine.plug("vdc")
         self._bring_stranger()
+        self.model.healing = entropy.source().choice(HEALING)
         for name in LEADERS:
             self.chaos.start(name, lambda name=name: self.candidate(name))
         for name in HOSTS:
@@ -155,10 +150,10 @@ class Scenario:
         loop = simulation_loop()
         self._world = [loop.start_process("world", self._turn()), loop.start_process("client", self._write())]
         await self.administrator.begin(OWN_TIMINGS)
-        await asyncio.sleep(entropy.source().uniform(0.0, 60.0))
+        await asyncio.sleep(entropy.source().uniform(0.0, 40.0))
         for name in CLAIMS[:2]:
             await self.administrator.claim(name)
-        await asyncio.sleep(entropy.source().uniform(0.0, 60.0))
+        await asyncio.sleep(entropy.source().uniform(0.0, 40.0))
 
     def _bring_stranger(self) -> None:
         settings = self.directory / "stranger" / "glusterd.vol"
@@ -167,50 +162,17 @@ class Scenario:
         self.stranger.directories[ROOT.number, "/srv"] = None
 
     async def candidate(self, name: str) -> None:
-        self._incarnations += 1
-        runtime = operator_runtime(
-            ObjectStore(self.kv, manager="quartermaster"),
-            namespace=NAMESPACE,
-            backends=[BACKEND],
-            timings=TIMINGS,
-            identity=f"{name}-{self._incarnations}",
-            lease_s=LEASE_S,
-            retry_s=RETRY_S,
-            metrics=self.metrics,
-        )
-        process = PROCESS.get()
-        assert process is not None
-        self.witness.leaders[process] = runtime
-        await runtime.run()
+        await lead(self.kv, self.witness, name, BACKEND, TIMINGS)
 
     async def agent(self, name: str) -> None:
         while self.machines[name].down:
             await asyncio.sleep(1.0)
-        agent = AgentRuntime(
-            ObjectStore(self.kv, manager=name),
-            name,
-            self._host(name),
-            BACKEND.agents(),
-            namespace=NAMESPACE,
-            directory=self.directory / name,
-            addresses=(ADDRESSES[name],),
-            timings=TIMINGS,
-            facts=gather_facts,
-            metrics=self.metrics,
-        )
-        await agent.run()
+        await agent_of(self.kv, name, self._host(name), BACKEND, TIMINGS, self.directory, ADDRESSES[name]).run()
 
     def _host(self, name: str) -> Host:
-        faults = Faults(self._host_fault)
+        faults = Faults(self.trouble)
         commands = ModelCommands(self.verbs, ADDRESSES[name], faults, self.auditor.heard)
         return replace(fake_host(self.machines[name], faults), commands=commands)
-
-    def _host_fault(self, _number: int, name: str) -> Moment | None:
-        if not self.trouble or entropy.source().random() >= self.trouble:
-            return None
-        self.host_faults += 1
-        record("host fault", name.replace(str(self.directory), "STATE"))
-        return entropy.source().choice(list(Moment))
 
     async def _turn(self) -> None:
         """What gluster does by itself."""
@@ -240,43 +202,43 @@ class Scenario:
         for host in HOSTS:
             if not self.machines[host].destroyed and f"node-{host}" not in declared:
                 await self.administrator.declare(host)
-        if asyncio.get_running_loop().time() > self._calm_since + DOUBT_S:
-            await self._give_up_dead_disks()
+        in_doubt = asyncio.get_running_loop().time() > self._calm_since + DOUBT_S
+        await self._give_up_dead_disks(bricks=in_doubt)
+        if in_doubt:
             self._clear_old_disks()
+            await self._settle_splits()
+
+    async def _settle_splits(self) -> None:
+        """Files of which no copy can be taken for the right one: as the cluster says, somebody has to choose."""
+        for volume in list(self.model.volumes.values()):
+            for members in volume.sets:
+                copies = self.model.answering(volume, members)
+                files = self.model.files_of(volume, members) if not volume.shape.data else []
+                for file in [one for one in files if is_split(volume.shape, copies, one)]:
+                    words = ("volume", "heal", volume.name, "split-brain", "latest-mtime", f"/{file}")
+                    await self.administrator.by_hand(volume.bricks[members.start].address, *words)
 
     def _clear_old_disks(self) -> None:
         """A disk came back to a host that is another node by now: it is refused until somebody has wiped it."""
-        bricks = {(one.address, one.path): None for volume in self.model.volumes.values() for one in volume.bricks}
+        held = [self.model.holder(one) for volume in self.model.volumes.values() for one in volume.bricks]
         for host, machine in self.machines.items():
-            own = [one for one in self.model.copies if one[0] == ADDRESSES[host] and (one[0], one[2]) in bricks]
-            machine.clear([number for _, number, _ in own])
+            machine.clear([number for address, number in held if address == ADDRESSES[host]])
 
-    async def _give_up_dead_disks(self) -> None:
-        """What waits for a person: a brick whose disk is gone, and no other copy is known to be whole."""
-        waiting = [
-            brick
-            for volume in self.model.volumes.values()
-            for brick in volume.bricks
-            if brick.address != STRANGER and self.auditor.stored(brick) is None
-        ]
-        for brick in waiting:
-            host = next(name for name, address in ADDRESSES.items() if address == brick.address)
-            for address, number, path in self.model.copies:
-                serial = self.machines[host].dead.get(number, "")
-                if (address, path) == (brick.address, brick.path) and serial:
+    async def _give_up_dead_disks(self, *, bricks: bool) -> None:
+        """Those that a node misses; with a brick on it only where nobody else knows what was on it, and says so."""
+        held = [self.model.holder(one) for volume in self.model.volumes.values() for one in volume.bricks]
+        for host, machine in self.machines.items():
+            for number, serial in machine.dead.items():
+                may_go = bricks or (ADDRESSES[host], number) not in held
+                if may_go and await self.administrator.misses_disk(host, serial):
                     await self.administrator.give_up_disk(host, serial)
 
     async def settle(self, what: Callable[[], Awaitable[str]]) -> None:
-        """Wait until nothing is wrong any more; after a while, say what is."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
-        while wrong := await what():
-            self.witness.raise_violation()
-            if asyncio.get_running_loop().time() > deadline:
-                await tell(self._rest())
-                self.witness.violated(CONVERGES, wrong)
-            self.witness.raise_violation()
-            await asyncio.sleep(2 * RETRY_S)
-        record("settled")
+        async def wrong() -> Wrong:
+            found = await what()
+            return (CONVERGES, found) if found else None
+
+        await settle(self.witness, wrong, PATIENCE_S, pause_s=2 * RETRY_S, tell=lambda: tell(self._rest()))
 
     async def _unsettled(self) -> str:
         """Looked at twice, so long apart that every configuration was run again in between."""
@@ -286,27 +248,16 @@ class Scenario:
             return wrong
         before = len(self.witness.trace)
         await asyncio.sleep(1.5 * max(TIMINGS.inventory_s, TIMINGS.verify_s))
-        if written := self._written(before):
+        if written := written_since(self.witness, before, _HOSTS):
             return f"something is still written: {written[-3:]}"
         return await wrong_with(rest)
 
     async def _check_second_run(self) -> None:
-        """New agents on unchanged hosts, and every configuration runs again: nothing changes and nothing is written."""
-        alive = [name for name in HOSTS if not self.machines[name].destroyed]
-        before = {name: self.machines[name].acts() for name in alive}
-        writes, commands = len(self.witness.trace), len(self.auditor.changes)
-        for name in alive:
-            self.chaos.processes[name].kill()
-            await self.chaos._restart(name, 0.1)
-        await asyncio.sleep(1.5 * TIMINGS.verify_s)
+        commands = len(self.auditor.changes)
+        alive = {name: machine for name, machine in self.machines.items() if not machine.destroyed}
+        await check_second_run(self.chaos, self.witness, alive, 1.5 * TIMINGS.verify_s, beside=_HOSTS)
         if self.auditor.changes[commands:]:
             self.witness.violated(QUIET, f"{self.auditor.changes[commands:]}")
-        for name in alive:
-            now = self.machines[name].acts()
-            if changed := {what: (before[name][what], now[what]) for what in now if now[what] != before[name][what]}:
-                self.witness.violated(QUIET, f"on {name}: {changed}")
-        if written := self._written(writes):
-            self.witness.violated(QUIET, f"{written}")
         self.witness.raise_violation()
 
     async def _take_everything_away(self) -> None:
@@ -320,17 +271,13 @@ class Scenario:
             await self.store.delete(StorageNode, node.metadata.name, NAMESPACE)
         await self.settle(lambda: wrong_with_what_is_left(self._rest()))
 
-    def _written(self, since: int) -> list[tuple[str, str]]:
-        """But for what is said of hosts: one that was destroyed is lost some time later."""
-        return [one for one in self.witness.trace[since:] if "/hosts/" not in one[1]]
-
     def _rest(self) -> Rest:
         return Rest(self.store, self.model, self.auditor, self.machines, ADDRESSES)
 
     def _tally(self) -> Tally:
         events = {
             "writes to the store": self.witness.writes,
-            "host faults": self.host_faults,
+            "host faults": self.trouble.count,
             "files written": self.model.writes,
             "files healed": self.model.heals,
             "bricks replaced": self.auditor.replacements,
@@ -338,8 +285,3 @@ class Scenario:
         }
         events |= {**self.administrator.done, **self.hardware.done}
         return Tally({**self.faults.counts, **self.chaos.counts}, events)
-
-
-def _quick_directory() -> str | None:
-    """Memory, where the machine offers it: agents keep small files, and sync each of them."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None

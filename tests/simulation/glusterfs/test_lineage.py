@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .lineage import Copy, Shape, blame_new, heal, is_split, is_whole, write
+from .lineage import Copy, Shape, blame_new, heal, is_split, is_whole, take_newest, write
 
 REPLICA = Shape(3)
 FILE = "file0"
@@ -67,3 +67,14 @@ def test_copies_that_accuse_each_other_are_split_until_one_is_there_that_nobody_
     assert is_split(REPLICA, [first, second, None], FILE)
     assert not heal(REPLICA, [first, second, None], FILE)
     assert heal(REPLICA, [first, second, third], FILE)
+
+
+def test_of_copies_that_accuse_each_other_the_newest_is_taken_where_somebody_says_so() -> None:
+    first, second, third = copies = [Copy("v") for _ in range(3)]
+    assert written([*copies])
+    assert written([first, second, None], newest=1)
+    first.blames[FILE], second.blames[FILE], third.blames[FILE] = {2: None}, {2: None}, {0: None, 1: None}
+    assert is_split(REPLICA, copies, FILE)
+    take_newest(copies, FILE)
+    assert heal(REPLICA, copies, FILE)
+    assert is_whole(third, {FILE: 2})

@@ -10,17 +10,23 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from quartermaster.backends.glusterfs.fake_answers import layout_in_words
 from quartermaster.support import entropy
 
 from . import answers
-from .lineage import Shape
+from .lineage import Shape, take_newest
 from .model import GlusterModel
-from .records import STARTED, STOPPED, BrickRecord, Glusterd, PeerRecord, VolumeRecord
+from .records import ACCEPTED, IN_CLUSTER, STARTED, STOPPED, BrickRecord, Glusterd, PeerRecord, VolumeRecord
 
 Parts = Generator[float, None, str]
 Change = Callable[[VolumeRecord], VolumeRecord | None]
 DEAD_BRICK_S = 10.0  # that `heal info` waits for a brick which does not answer
 QUOTA = "features.quota"
+_HOSTS_BRICKS = (
+    "hosts one or more bricks. If the peer is in not recoverable state then use either replace-brick or remove-brick "
+    "command with force to remove all bricks from the peer and attempt the peer detach again."
+)
+_TAKEN = "not available. Brick may be containing or be contained by an existing brick."
 _OPTIONS = {
     "cluster.granular-entry-heal": "on",
     "storage.fips-mode-rchecksum": "on",
@@ -121,6 +127,12 @@ class Verbs:
         volume = self._existing(asked, words[0])
         if not volume.started:
             raise RefusedError(f"Volume {volume.name} is not started (Or) All the bricks are not running.")
+        if len(words) == 1:
+            return answers.done()  # what can be healed is being healed
+        if words[1] == "split-brain":
+            for members in volume.sets:
+                take_newest(self._model.answering(volume, members), words[-1].removeprefix("/"))
+            return answers.done()
         silent = [brick for brick in volume.bricks if not self._model.network.reaches(asked.address, brick.address)]
         if silent:
             yield DEAD_BRICK_S
@@ -143,8 +155,8 @@ class Verbs:
         for uuid, peer in asked.peers.items():
             target.peers[uuid] = PeerRecord(uuid, peer.address)
         for member in members:
-            member.peers[target.uuid] = PeerRecord(target.uuid, address)
-            target.peers[member.uuid] = PeerRecord(member.uuid, member.address)
+            member.peers[target.uuid] = PeerRecord(target.uuid, address, ACCEPTED)
+            target.peers[member.uuid] = PeerRecord(member.uuid, member.address, ACCEPTED)
         for member in members:
             model.link(member, target)
             model.shake_hands(member, target)
@@ -156,10 +168,10 @@ class Verbs:
         if peer is None:
             raise RefusedError(f"{address} is not part of cluster", 1)
         if any(brick.uuid == peer.uuid for volume in asked.volumes.values() for brick in volume.bricks):
-            raise RefusedError(f"Peer {address} hosts one or more bricks.", 1)
+            raise RefusedError(f"Peer {address} {_HOSTS_BRICKS}", 1)
         there = model.connected(asked)
         away = [uuid for uuid in asked.peers if uuid != peer.uuid and all(one.uuid != uuid for one in there)]
-        if not force and (away or all(one.uuid != peer.uuid for one in there)):
+        if away and not force:
             raise RefusedError("One of the peers is probably down. Check with 'peer status'", 1)
         yield entropy.source().uniform(0.1, 0.5)
         asked = self._asked(asked.address)
@@ -181,10 +193,14 @@ class Verbs:
 
     def _create(self, asked: Glusterd, words: Sequence[str]) -> Parts:
         name, model = words[0], self._model
-        shape, names = _layout(words[1:])
+        layout, names = layout_in_words(words[1:])
         if name in asked.volumes:
             raise RefusedError(f"Volume {name} already exists")
         bricks = [self._place(asked, brick) for brick in names]
+        known = [brick for volume in asked.volumes.values() for brick in volume.bricks]
+        taken = next((brick.name for brick in bricks if brick.uuid == asked.uuid and brick in known), "")
+        if taken:
+            raise RefusedError(f"Brick: {taken} {_TAKEN}")
         members = yield from self._locked(asked, name)
         there, lost = self._there(asked, members)
         try:
@@ -200,7 +216,7 @@ class Verbs:
         if lost:
             self._unlock(asked, name, members)
             raise RefusedError(f"Staging failed on {lost[0].address}. Please check log file for details.")
-        volume = VolumeRecord(name, identity, shape, tuple(bricks), _OPTIONS)
+        volume = VolumeRecord(name, identity, Shape(*layout), tuple(bricks), _OPTIONS)
         model.newest[identity] = {}
         self._commit(asked, members, volume, None)
         self._watcher.created(volume)
@@ -262,9 +278,20 @@ class Verbs:
         return (yield from self._change(asked, f"quota {verb}", name, enabled if verb == "enable" else limited))
 
     def _replace(self, asked: Glusterd, name: str, old: str, new: str) -> Parts:
+        model, known = self._model, asked.volumes.get(name)
+        delicate = known is not None and bool(known.shape.data)
+        model.delicate += delicate
+        try:
+            return (yield from self._replaced(asked, name, old, new))
+        finally:
+            model.delicate -= delicate
+
+    def _replaced(self, asked: Glusterd, name: str, old: str, new: str) -> Parts:
         model = self._model
 
         def with_new(volume: VolumeRecord) -> VolumeRecord:
+            if not volume.started:
+                raise RefusedError(f"volume: {name} is not started")
             position = next((at for at, brick in enumerate(volume.bricks) if brick.name == old), None)
             if position is None:
                 raise RefusedError(f"brick: {old} does not exist in volume: {name}")
@@ -328,10 +355,16 @@ class Verbs:
         for member in members:
             self._model.locks[member.uuid, name] = asked.uuid
         yield entropy.source().uniform(0.1, 1.5)
+        try:
+            yield from self._wait(asked)
+        except UnansweredError:
+            self._unlock(asked, name, members)
+            raise
         if self._model.running(asked.address) is not asked or self._model.locks.get((asked.uuid, name)) != asked.uuid:
             self._unlock(asked, name, members)
             raise UnansweredError
-        return members
+        # Who has connected meanwhile was told how it was before, and takes part.
+        return [*members, *(one for one in self._model.connected(asked) if one not in members)]
 
     def _unlock(self, asked: Glusterd, name: str, members: Sequence[Glusterd]) -> None:
         for member in members:
@@ -373,7 +406,7 @@ class Verbs:
     def _place(self, asked: Glusterd, name: str) -> BrickRecord:
         address, _, path = name.partition(":")
         for peer in (PeerRecord(asked.uuid, asked.address), *asked.peers.values()):
-            if peer.address == address:
+            if peer.address == address and peer.state == IN_CLUSTER:
                 return BrickRecord(address, path, peer.uuid)
         raise RefusedError(f"Host {address} is not in 'Peer in Cluster' state")
 
@@ -389,12 +422,3 @@ class Verbs:
 def _refuse_minority(asked: Glusterd, volume: VolumeRecord) -> None:
     if volume.needs_quorum and not asked.quorate:
         raise RefusedError("Quorum not met. Volume operation not allowed.")
-
-
-def _layout(words: Sequence[str]) -> tuple[Shape, list[str]]:
-    bricks = [word for word in words if ":/" in word]
-    said = words[: len(words) - len(bricks)]
-    numbers = {said[at]: int(said[at + 1]) for at in range(0, len(said), 2)}
-    data, arbiter = numbers.get("disperse-data", 0), bool(numbers.get("arbiter"))
-    width = data + numbers.get("redundancy", 0) if data else numbers.get("replica", 1) + arbiter
-    return Shape(width, data, arbiter), bricks

@@ -17,7 +17,7 @@ VOLUME = "v"
 class State(msgspec.Struct, frozen=True):
     """As one host sees it."""
 
-    peers: dict[str, bool]  # who is in the pool, and whether it is connected
+    peers: dict[str, bool]  # who is in the pool, and whether it is taken in and connected
     volumes: dict[str, tuple[str, tuple[str, ...]]]  # status and bricks
     heal: dict[str, str]  # brick → "whole", "pending" or "away"; of the started volume
 
@@ -175,11 +175,29 @@ async def a_host_never_comes_back(walk: Walk) -> None:
     await walk.gluster(1, "peer", "probe", "@3")
     await walk.happens("a host is killed", walk.ground.kill(2))
     await walk.gluster(1, "volume", "replace-brick", VOLUME, brick(2), brick(3), "commit", "force")
-    await walk.gluster(1, "peer", "detach", "@2")
     await walk.happens("another host is killed", walk.ground.kill(0))
+    await walk.gluster(1, "peer", "detach", "@2")
     await walk.gluster(1, "peer", "detach", "@2", "force")
     await walk.happens("that one is started again", walk.ground.boot(0))
     await walk.happens("as it sees it", walk.ground.write(1), seen_from=0)
+    await walk.gluster(1, "peer", "detach", "@2")
+    await walk.happens("as the other one sees it", walk.ground.write(1), seen_from=0)
+
+
+async def a_volume_goes_with_a_lost_host(walk: Walk) -> None:
+    """Stopped, and then a host is gone for good: first its brick has to go, be it beside another copy."""
+    await walk.begin()
+    await walk.gluster(1, "volume", "stop", VOLUME)
+    await walk.happens("a host is killed", walk.ground.kill(2))
+    await walk.gluster(1, "volume", "delete", VOLUME)
+    await walk.gluster(1, "peer", "detach", "@2", "force")
+    new = brick(0, name="beside")
+    await walk.gluster(1, "volume", "replace-brick", VOLUME, brick(2), new, "commit", "force")
+    await walk.gluster(1, "volume", "start", VOLUME)
+    await walk.gluster(1, "volume", "replace-brick", VOLUME, brick(2), new, "commit", "force")
+    await walk.gluster(1, "peer", "detach", "@2", "force")
+    await walk.gluster(1, "volume", "stop", VOLUME)
+    await walk.gluster(1, "volume", "delete", VOLUME)
 
 
 WALKS: tuple[Callable[[Walk], Awaitable[None]], ...] = (
@@ -190,5 +208,6 @@ WALKS: tuple[Callable[[Walk], Awaitable[None]], ...] = (
     every_command_twice,
     daemons_die,
     a_host_never_comes_back,
+    a_volume_goes_with_a_lost_host,
 )
 HOSTS = 4

@@ -6,7 +6,7 @@ its bricks move and are healed, the pool lets it go, its glusterd ends. Each wai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from quartermaster.backends.glusterfs.node_agent import NodeAgent
 from quartermaster.backends.glusterfs.pool_agent import PoolAgent
 from quartermaster.backends.glusterfs.pooling import (
     choose_coordinator,
+    ended_volumes,
     holds_bricks,
     is_in_pool,
     members_of,
@@ -34,10 +35,11 @@ from quartermaster.backends.glusterfs.verdicts import degraded_verdict, details_
 from quartermaster.backends.glusterfs.volume_agent import MoveAgent, VolumeAgent
 from quartermaster.backends.glusterfs.volumes import GlusterVolumes
 from quartermaster.backends.glusterfs.wholeness import remembered
-from quartermaster.planning.choosing import IN_USE
+from quartermaster.planning.choosing import IN_USE, MISSING
 from quartermaster.planning.cluster import (
     ABANDON,
     DRAIN,
+    ChosenDevice,
     ClusterPlan,
     ClusterView,
     Desired,
@@ -82,7 +84,7 @@ class GlusterBackend:
         assignments += pool_assignments(seen, coordinator, members, moves.moved)
         assignments += move_assignments(seen, moves, coordinator)
         assignments += keeping_assignments(view)
-        known = replace(memory, coordinator=coordinator, members=members)
+        known = replace(memory, coordinator=coordinator, members=members, ended=ended_volumes(seen))
         return ClusterPlan(
             assignments=tuple(assignments),
             nodes=outcomes,
@@ -124,11 +126,10 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
         for volume, _, place in seen.bricks_on(node.host)
     ]
     stated = node.node.spec.storage_network.ips if node.node.spec.storage_network is not None else ()
-    config: dict[str, Any] = {
-        "owner": owner_of(seen.view.key),
-        "node": node.name,
-        **offered(seen.view.key, node, node.report(NODE), held),
-    }
+    offers = offered(seen.view.key, node, node.report(NODE), held)
+    bases = [str(one.details[BASE]) for one in held]
+    kept = [entry for entry in offers["devices"] if not _is_given_up(node, entry, bases)]
+    config: dict[str, Any] = {"owner": owner_of(seen.view.key), "node": node.name, **offers, "devices": kept}
     if len(stated) == 1:
         config["bind"] = stated[0]
     if uses_tls(seen.view):
@@ -139,6 +140,13 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
         config["adopted"] = adopted  # directories that were somebody's before: there is more than ours in them
     remove = bricks_to_remove(seen, node)
     return {**config, "remove": remove} if remove else config
+
+
+def _is_given_up(node: NodeView, entry: Mapping[str, Any], bases: Sequence[str]) -> bool:
+    """A disk that is not found, and that a person who knows so has named; nothing that is to be there is on it."""
+    is_found = any(one.id == entry["id"] for one in node.present)
+    is_needed = any(base.endswith(f"/{entry['uuid']}") for base in bases)
+    return entry["id"] in node.node.spec.wipe and not is_found and not is_needed
 
 
 def _still_needed(seen: Seen, node: NodeView) -> bool:
@@ -172,13 +180,19 @@ def _outcome(seen: Seen, node: NodeView, config: dict[str, Any]) -> NodeOutcome:
     return outcome
 
 
+def _trouble(device: ChosenDevice) -> str:
+    if device.reason != MISSING:
+        return device.message
+    return f"{device.message}: put it back, or give it up by naming {device.id} in spec.wipe"
+
+
 def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
     report = node.report(NODE)
     desired = (report.desired if report is not None and report.done else None) or {}
     in_use = {entry["path"]: IN_USE for entry in desired.get("devices", ())}
     result = (report.status.result if report is not None else None) or {}
-    broken = [str(message) for message in result.get("failed", {}).values()]
-    broken += [one.message for one in node.devices if one.serving and not one.usable]
+    broken = [_trouble(one) for one in node.devices if one.serving and not one.usable]
+    broken += [str(message) for message in result.get("failed", {}).values()]
     broken += [one.status.message for one in node.reports if one.agent == VOLUME and one.status.state == FAILED]
     if broken and outcome.state == READY:
         outcome = NodeOutcome(DEGRADED, broken[0])

@@ -6,7 +6,7 @@ and every copy that took its place is whole.
 
 from __future__ import annotations
 
-from quartermaster.backends.glusterfs.facts import NODE, BrickPlace
+from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, VolumeFact
 from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state
 from quartermaster.planning.cluster import NodeView
 from quartermaster.resources.orchestration import FAILED
@@ -51,9 +51,18 @@ def _is_left_over(seen: Seen, node: NodeView, base: str, name: str) -> bool:
     fact = seen.fact(volume)
     if known is None:
         return fact is None
-    planned = any(place.host == node.host and place.path == path for place in seen.bricks[volume])
+    planned = any(
+        place.host == node.host and place.path == path and not _has_another_name(fact, position, place)
+        for position, place in enumerate(seen.bricks[volume])
+    )
     if planned or fact is None or not fact.healed or volume in seen.memory.behind:
         return False
     moved = seen.memory.moves.get(volume)
     under_way = moved is not None and moved.open is not None
     return not under_way and f"{address_of(node)}:{path}" not in fact.bricks
+
+
+def _has_another_name(fact: VolumeFact | None, position: int, place: BrickPlace) -> bool:
+    """An attempt to make a volume that was refused leaves directories behind, and the next one has other names."""
+    made = fact.bricks[position] if fact is not None and position < len(fact.bricks) else ""
+    return made.startswith(f"{place.name}.")

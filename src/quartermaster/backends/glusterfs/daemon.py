@@ -19,13 +19,16 @@ from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host import Command, Daemon, Host
 from quartermaster.host.files import write_whole
 from quartermaster.support.errors import CommandError, HostError
+from quartermaster.support.tasks import TaskGroup
 
 DAEMON = "glusterd"
 _STATE = "glusterd"
 _RECORD = "glusterd.json"
 _SETTINGS = "glusterd.vol"
+SOCKET_DIRECTORY, SOCKET = "/var/run", "glusterd.socket"
 _START_S = 60.0
-_LOOK_S = 0.1
+_SOCKET_S = 1.0
+_LOOK_S = 0.05
 _VERSION_S = 10.0
 
 
@@ -75,8 +78,9 @@ async def ensure_glusterd(context: AgentContext, address: str, *, tls: bool = Fa
         await (secure if own else refuse_plain)(machine)
     if own:
         await _start(context, address)
-    uuid = await _answering(context)
-    found = Identity(uuid, await _version(machine), own=own)
+    async with TaskGroup() as group:
+        uuid, version = group.start(_answering(context)), group.start(_version(machine))
+    found = Identity(uuid.result(), version.result(), own=own)
     if found != known:
         write_whole(record, msgspec.json.encode(found))
     return found
@@ -120,22 +124,30 @@ async def _start(context: AgentContext, address: str) -> None:
 
 async def _answering(context: AgentContext) -> str:
     """Its UUID, when it is ready to be asked; it makes one up at the first question."""
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + _START_S
+    machine, loop = context.machine, asyncio.get_running_loop()
+    began = loop.time()
     while True:
         try:
-            return _own_uuid(await Gluster(context.machine.commands).pool())
+            if await _listens(machine) or loop.time() - began >= _SOCKET_S:
+                return _own_uuid(await Gluster(machine.commands).pool())
         except CommandError:
-            if loop.time() >= ends:
+            if loop.time() - began >= _START_S:
                 raise
-            if not (await context.machine.daemons.status(DAEMON)).running:
-                tail = (await context.machine.daemons.logs(DAEMON, lines=3)).strip()
-                raise HostError(f"cannot start glusterd: it ended again: {tail or 'it does not say why'}") from None
+        if not (await machine.daemons.status(DAEMON)).running:
+            tail = (await machine.daemons.logs(DAEMON, lines=3)).strip()
+            raise HostError(f"cannot start glusterd: it ended again: {tail or 'it does not say why'}")
         await asyncio.sleep(_LOOK_S)
+
+
+async def _listens(machine: Host) -> bool:
+    """Whether a glusterd may be there to be asked. gluster itself takes seconds to find out that there is none."""
+    return SOCKET in await machine.directories.entries(SOCKET_DIRECTORY)
 
 
 async def _foreign_uuid(machine: Host) -> str:
     """Of a glusterd that somebody else runs here; "" where there is none."""
+    if not await _listens(machine):
+        return ""
     try:
         return _own_uuid(await Gluster(machine.commands).pool())
     except CommandError:

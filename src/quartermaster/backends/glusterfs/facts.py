@@ -27,11 +27,13 @@ class PeerFact(msgspec.Struct, frozen=True, omit_defaults=True):
 class VolumeFact(msgspec.Struct, frozen=True, omit_defaults=True):
     bricks: tuple[str, ...]
     owner: str = ""  # the cluster that made it; "" where nobody says
+    id: str = ""  # gluster's own: one that is made anew has the same name and another id
     started: bool = True
     offline: tuple[str, ...] = ()  # bricks that do not run
     pending: int | None = None  # entries to be healed; None: nobody has looked, or a brick does not answer
     split: tuple[str, ...] = ()  # files of which no copy can be taken for the right one
     behind: tuple[int, ...] = ()  # positions of bricks that know of less to be healed than others of their set
+    alike: tuple[int, ...] = ()  # positions of bricks that lack nothing, by all that answer beside a dead one
 
     @property
     def healed(self) -> bool:
@@ -77,12 +79,13 @@ class OpenMove(msgspec.Struct, frozen=True):
     why: str
     dead: bool = False  # nothing could be read there any more
     sources: tuple[str, ...] = ()  # bricks that it is made anew from
-    needed: int = 0  # so many of them have to run when the old one is given up
+    needed: int = 0  # so many of them have to run when the old one is given up; 0: nothing of the volume is wanted
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
     """The bricks of one volume that are no longer where they were placed; by their position."""
 
+    of: str = ""  # the id of the volume
     count: int = 0  # of moves ever made: no directory is used twice
     bricks: dict[str, BrickPlace] = {}
     open: OpenMove | None = None  # one at a time
@@ -94,9 +97,10 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     moves: dict[str, Moved] = {}  # by volume
     behind: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that may lack something
     down: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that did not run at the last look
+    ended: tuple[str, ...] = ()  # the ids of the volumes that were deleted last: one that was away may bring them back
 
 
-_FIELDS = ("members", "moves", "behind", "down")
+_FIELDS = ("members", "moves", "behind", "down", "ended")
 
 
 def read_memory(memory: Mapping[str, str]) -> Memory:

@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
 
-from quartermaster.backends.glusterfs.daemon import DAEMON
+from quartermaster.backends.glusterfs.daemon import DAEMON, SOCKET, SOCKET_DIRECTORY
 from quartermaster.host.commands import Command, Result
 from quartermaster.host.fake import FakeCommands, FakeMachine, Faults
 from quartermaster.host.fake.machine import ROOT
@@ -73,6 +73,7 @@ class FakeGluster:
         from quartermaster.backends.glusterfs.fake_answers import answer
 
         self.machines[address] = machine
+        machine.files[ROOT.number, f"{SOCKET_DIRECTORY}/{SOCKET}"] = b""  # one is left behind by whoever was killed
         found = FakeCommands(faults)
 
         def handle(command: Command) -> Result:
@@ -122,7 +123,7 @@ class FakeGluster:
             raise RefusedByGlusterError(f"{address} is not part of cluster")
         if any(brick.address == address for volume in pool.volumes.values() for brick in volume.bricks):
             raise RefusedByGlusterError(f"Peer {address} hosts one or more bricks.")
-        if not self.reaches(asking, address) and not force:
+        if not force and not all(self.reaches(asking, member) for member in pool.members if member != address):
             raise RefusedByGlusterError("One of the peers is probably down. Check with 'peer status'")
         pool.members.remove(address)
         self._pools.append(FakePool([address]))
@@ -188,6 +189,8 @@ class FakeGluster:
         position = next((at for at, brick in enumerate(volume.bricks) if brick.name == old), None)
         if position is None:
             raise RefusedByGlusterError(f"brick: {old} does not exist in volume: {name}")
+        if not volume.started:
+            raise RefusedByGlusterError(f"volume: {name} is not started")
         self._refuse_absent(asking, pool, [new.partition(":")[0]])
         self._refuse_used(new)
         made = self._make_brick(new, volume.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
@@ -11,6 +11,7 @@ from quartermaster.host.commands import Result
 if TYPE_CHECKING:
     from quartermaster.backends.glusterfs.fake import FakeGluster, FakeVolume
 
+UNANSWERED = Result(exit_code=1, stdout=b"Connection failed. Please check if gluster daemon is operational.\n")
 _HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 
 
@@ -20,13 +21,12 @@ def answer(gluster: FakeGluster, address: str, argv: Sequence[str]) -> Result:
     if "--version" in argv:
         return Result(stdout=f"glusterfs {VERSION}\n".encode())
     if not gluster.runs(address):
-        text = "Connection failed. Please check if gluster daemon is operational.\n"
-        return Result(exit_code=1, stdout=text.encode())
+        return UNANSWERED
     gluster.settle()
     try:
         body = _dispatch(gluster, address, [word for word in argv[1:] if not word.startswith("--")])
     except RefusedByGlusterError as error:
-        return _document("", code=-1, error=str(error))
+        return document("", code=-1, error=str(error))
     return body
 
 
@@ -47,9 +47,9 @@ def _dispatch(gluster: FakeGluster, address: str, words: list[str]) -> Result:
     }
     if (noun, verb) in simple:
         simple[noun, verb]()
-        return _document("<output>success</output>")
+        return document("<output>success</output>")
     if (noun, verb) == ("pool", "list"):
-        return _document(f"<peerStatus>{_peers(gluster, address)}</peerStatus>")
+        return document(f"<peerStatus>{_peers(gluster, address)}</peerStatus>")
     if (noun, verb) == ("volume", "info"):
         return _infos(gluster, address, rest[0])
     if (noun, verb) == ("volume", "status"):
@@ -62,17 +62,18 @@ def _dispatch(gluster: FakeGluster, address: str, words: list[str]) -> Result:
 
 
 def _create(gluster: FakeGluster, address: str, words: list[str]) -> None:
-    name, *rest = words
-    bricks = [word for word in rest if ":/" in word]
-    numbers = {
-        rest[at]: int(rest[at + 1])
-        for at in range(0, len(rest) - len(bricks) - 1, 2)
-        if rest[at].isidentifier() or "-" in rest[at]
-    }
-    data = numbers.get("disperse-data", 0)
-    arbiter = bool(numbers.get("arbiter"))
+    layout, bricks = layout_in_words(words[1:])
+    gluster.create(address, words[0], layout, bricks)
+
+
+def layout_in_words(words: Sequence[str]) -> tuple[tuple[int, int, bool], list[str]]:
+    """What follows the name in `volume create`: the layout as `info` takes it, and the bricks."""
+    bricks = [word for word in words if ":/" in word]
+    said = words[: len(words) - len(bricks)]
+    numbers = {said[at]: int(said[at + 1]) for at in range(0, len(said), 2)}
+    data, arbiter = numbers.get("disperse-data", 0), bool(numbers.get("arbiter"))
     width = data + numbers.get("redundancy", 0) if data else numbers.get("replica", 1) + arbiter
-    gluster.create(address, name, (width, data, arbiter), bricks)
+    return (width, data, arbiter), bricks
 
 
 def _quota(gluster: FakeGluster, address: str, words: list[str]) -> Result:
@@ -84,53 +85,67 @@ def _quota(gluster: FakeGluster, address: str, words: list[str]) -> Result:
     else:
         volume = gluster.volume(address, name)
         text = f"<path>/</path><hard_limit>{volume.limit}</hard_limit><used_space>0</used_space>"
-        return _document(f"<volQuota><limit>{text}</limit></volQuota>")
-    return _document("<cliOp>volQuota</cliOp>")
+        return document(f"<volQuota><limit>{text}</limit></volQuota>")
+    return document("<cliOp>volQuota</cliOp>")
 
 
 def _peers(gluster: FakeGluster, address: str) -> str:
-    found = []
-    for member in gluster.pool_of(address).members:
-        if member == address:
-            continue
-        name = f"<hostname>{member}</hostname>"
-        connected = int(gluster.reaches(address, member))
-        found.append(
-            f"<peer><uuid>{gluster.uuid(member)}</uuid>{name}<hostnames>{name}</hostnames>"
-            f"<connected>{connected}</connected><state>3</state><stateStr>Peer in Cluster</stateStr></peer>"
-        )
-    found.append(
-        f"<peer><uuid>{gluster.uuid(address)}</uuid><hostname>localhost</hostname><connected>1</connected></peer>"
+    others = [member for member in gluster.pool_of(address).members if member != address]
+    found = [peer(gluster.uuid(one), one, connected=gluster.reaches(address, one)) for one in others]
+    return "".join(found) + this_host(gluster.uuid(address))
+
+
+def peer(uuid: str, address: str, *, connected: bool, state: int = 3, words: str = "Peer in Cluster") -> str:
+    name = f"<hostname>{address}</hostname>"
+    return (
+        f"<peer><uuid>{uuid}</uuid>{name}<hostnames>{name}</hostnames>"
+        f"<connected>{int(connected)}</connected><state>{state}</state><stateStr>{words}</stateStr></peer>"
     )
-    return "".join(found)
+
+
+def this_host(uuid: str) -> str:
+    return f"<peer><uuid>{uuid}</uuid><hostname>localhost</hostname><connected>1</connected></peer>"
 
 
 def _infos(gluster: FakeGluster, address: str, name: str) -> Result:
     known = gluster.pool_of(address).volumes
     if name != "all" and name not in known:
-        return _document("", code=-1, error="Volume does not exist")
+        return document("", code=-1, error="Volume does not exist")
     volumes = [known[one] for one in sorted(known) if name in ("all", one)]
-    return _document(f"<volInfo><volumes>{''.join(_info(gluster, one) for one in volumes)}</volumes></volInfo>")
+    return document(f"<volInfo><volumes>{''.join(_info(gluster, one) for one in volumes)}</volumes></volInfo>")
 
 
 def _info(gluster: FakeGluster, volume: FakeVolume) -> str:
-    last = volume.width - 1
-    bricks = "".join(
-        f"<brick><name>{brick.name}</name><hostUuid>{gluster.uuid(brick.address)}</hostUuid>"
-        f"<isArbiter>{int(volume.arbiter and at % volume.width == last)}</isArbiter></brick>"
-        for at, brick in enumerate(volume.bricks)
+    bricks = [(brick.name, gluster.uuid(brick.address)) for brick in volume.bricks]
+    status, layout = "Started" if volume.started else "Created", (volume.width, volume.data, volume.arbiter)
+    return info(volume.name, volume.id, status, layout, bricks, options=volume.options)
+
+
+def info(
+    name: str,
+    identity: str,
+    status: str,
+    layout: tuple[int, int, bool],
+    bricks: Sequence[tuple[str, str]],
+    *,
+    options: Mapping[str, str],
+) -> str:
+    """`layout` is (bricks of a set, those of them with data if it is erasure-coded, whether the last is an arbiter);
+    of each brick its name and the UUID of its host.
+    """
+    width, data, arbiter = layout
+    listed = "".join(
+        f"<brick><name>{brick}</name><hostUuid>{uuid}</hostUuid>"
+        f"<isArbiter>{int(arbiter and at % width == width - 1)}</isArbiter></brick>"
+        for at, (brick, uuid) in enumerate(bricks)
     )
-    options = "".join(
-        f"<option><name>{name}</name><value>{escape(value)}</value></option>" for name, value in volume.options.items()
-    )
+    pairs = [f"<option><name>{one}</name><value>{escape(value)}</value></option>" for one, value in options.items()]
     return (
-        f"<volume><name>{volume.name}</name><id>{volume.id}</id>"
-        f"<statusStr>{'Started' if volume.started else 'Created'}</statusStr>"
-        f"<replicaCount>{1 if volume.data else volume.width}</replicaCount>"
-        f"<arbiterCount>{int(volume.arbiter)}</arbiterCount>"
-        f"<disperseCount>{volume.width if volume.data else 0}</disperseCount>"
-        f"<redundancyCount>{volume.width - volume.data if volume.data else 0}</redundancyCount>"
-        f"<bricks>{bricks}</bricks><options>{options}</options></volume>"
+        f"<volume><name>{name}</name><id>{identity}</id><statusStr>{status}</statusStr>"
+        f"<replicaCount>{1 if data else width}</replicaCount><arbiterCount>{int(arbiter)}</arbiterCount>"
+        f"<disperseCount>{width if data else 0}</disperseCount>"
+        f"<redundancyCount>{width - data if data else 0}</redundancyCount>"
+        f"<bricks>{listed}</bricks><options>{''.join(pairs)}</options></volume>"
     )
 
 
@@ -146,7 +161,7 @@ def _statuses(gluster: FakeGluster, address: str) -> Result:
         )
         if volume.started:
             found.append(f"<volume><volName>{name}</volName>{nodes}</volume>")
-    return _document(f"<volStatus><volumes>{''.join(found)}</volumes></volStatus>")
+    return document(f"<volStatus><volumes>{''.join(found)}</volumes></volStatus>")
 
 
 def _heal(volume: FakeVolume, gluster: FakeGluster, what: str) -> Result:
@@ -166,9 +181,9 @@ def _heal(volume: FakeVolume, gluster: FakeGluster, what: str) -> Result:
                 f"<totalNumberOfEntries>{count}</totalNumberOfEntries>"
                 "<numberOfEntriesInSplitBrain>0</numberOfEntriesInSplitBrain></brick>"
             )
-    return _document(f"<healInfo><bricks>{''.join(found)}</bricks></healInfo>")
+    return document(f"<healInfo><bricks>{''.join(found)}</bricks></healInfo>")
 
 
-def _document(body: str, *, code: int = 0, error: str = "") -> Result:
+def document(body: str, *, code: int = 0, error: str = "") -> Result:
     head = f"<opRet>{code}</opRet><opErrno>0</opErrno><opErrstr>{escape(error)}</opErrstr>"
     return Result(stdout=f"{_HEAD}<cliOutput>{head}{body}</cliOutput>".encode())

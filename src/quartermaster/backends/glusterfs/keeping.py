@@ -14,6 +14,7 @@ from quartermaster.backends.glusterfs.facts import NODE, VOLUME, BrickPlace
 from quartermaster.planning.cluster import MAINTENANCE, ClusterView, Desired, NodeView, Report
 
 FORGET: dict[str, Any] = {"forget": True}
+NOT_KEPT = "it is not kept by this host"  # why an agent does not delete a volume
 
 
 def keeper_of(name: str, hosts: tuple[str, ...], view: ClusterView) -> str:
@@ -30,6 +31,14 @@ def keeper_of(name: str, hosts: tuple[str, ...], view: ClusterView) -> str:
     ready = [node.host for node in able if (report := node.report(NODE)) is not None and report.done and node.healthy]
     near = [host for host in hosts if host in ready]
     return (near or ready or list(hosts))[0]
+
+
+def is_doomed(name: str, view: ClusterView) -> bool:
+    """Whether somebody is at deleting it, and nobody keeps it: what is in it is not wanted any more."""
+    reports = [report for node, report in _reports(view, name) if not node.lost]
+    # Whoever was told to forget a volume has reported nothing of it since, and is asked to end no more than that.
+    deleting = any(report.absent and not report.done and report.status.result != {} for report in reports)
+    return deleting and not any(_keeps(report) for report in reports)
 
 
 def volume_config(
@@ -57,12 +66,13 @@ def keeping_assignments(view: ClusterView) -> list[Desired]:
             continue
         keeper = keeper_of(volume.name, volume.hosts, view)
         others = [(node, report) for node, report in _reports(view, volume.name) if node.host != keeper]
-        if not any(report.done or report.desired == FORGET or _deletes(report) for _, report in others):
-            continue  # one that was never finished is finished or taken back by whoever began it
-        why = f"host {keeper} keeps the volume {volume.name} now"
         there = next((report for node, report in _reports(view, volume.name) if node.host == keeper), None)
         if _deletes(there):
             continue
+        left = any(report.done or report.desired == FORGET or _was_finished(report) for _, report in others)
+        if not left and not _is_refused(there):
+            continue  # one that was never finished is finished or taken back by whoever began it
+        why = f"host {keeper} keeps the volume {volume.name} now"
         if there is None or there.absent or there.desired == FORGET:
             config = volume_config(volume.name, volume.size, volume.details, keeper, existing=True)
             wanted.append(Desired(keeper, VOLUME, config, volume.name, why=why))
@@ -107,7 +117,17 @@ def _keeps(report: Report | None) -> bool:
 
 def _deletes(report: Report | None) -> bool:
     """It was made or taken over there, and is to go: nobody else deletes it as long as that host can be asked."""
-    return report is not None and report.absent and bool((report.status.result or {}).get("volume"))
+    return report is not None and report.absent and _was_finished(report)
+
+
+def _is_refused(report: Report | None) -> bool:
+    """It was asked to delete a volume that it does not keep: who kept it was given up, and nobody knows of him."""
+    return report is not None and report.absent and report.current and NOT_KEPT in report.status.message
+
+
+def _was_finished(report: Report) -> bool:
+    """Also where it fails now: a host that the pool has let go knows no volume any more."""
+    return bool((report.status.result or {}).get("volume"))
 
 
 def _reports(view: ClusterView, volume: str) -> list[tuple[NodeView, Report]]:

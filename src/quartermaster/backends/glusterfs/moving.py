@@ -4,23 +4,27 @@ One brick of a volume at a time, and the next only when the copy is whole. A bri
 only when every copy is whole and all of them answer. One that is dead is given up as soon as enough others run that are
 known to be whole; where it can never come back, as soon as enough others run. What is decided is remembered before it
 is done, so the next leader goes on with the same brick.
+
+Of a volume that is being deleted no copy is wanted. But gluster deletes none while a peer is away, and lets no peer go
+that has a brick: the brick of a host that was given up goes anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 
 import msgspec
 from msgspec.structs import replace
 
+from quartermaster.backends.glusterfs.amending import amended, old_place
 from quartermaster.backends.glusterfs.facts import MOVE, BrickPlace, Moved, OpenMove, VolumeFact
+from quartermaster.backends.glusterfs.keeping import is_doomed
 from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     SERVING,
     Seen,
-    address_of,
+    beside_another,
     brick_state,
     bricks_of,
     layout_in,
@@ -29,7 +33,7 @@ from quartermaster.backends.glusterfs.seeing import (
     share_of,
 )
 from quartermaster.backends.glusterfs.wholeness import States, copies_beside, disk_of, may_come_back
-from quartermaster.planning.cluster import Desired, Verdict, VolumeView
+from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, Verdict, VolumeView
 
 AT_ONCE = 4  # volumes of which a brick is on its way
 _USED_BEFORE = "part of a volume"
@@ -43,6 +47,7 @@ class _Case(msgspec.Struct, frozen=True):
     fact: VolumeFact
     places: tuple[BrickPlace, ...]
     states: States
+    doomed: bool  # it is being deleted
 
 
 class Moves(msgspec.Struct, frozen=True):
@@ -62,7 +67,7 @@ def decide_moves(seen: Seen) -> Moves:
             if known != Moved():
                 moved[volume.name] = known
             continue
-        case = _with_sources(seen, _case(seen, volume, _closed(known, fact), fact))
+        case = _with_sources(seen, _case(seen, volume, known, fact))
         current, wanted = case.moved, _wanted(seen, case)
         if isinstance(wanted, OpenMove) and (current.open is not None or under_way < AT_ONCE):
             target = _target(seen, volume, current, wanted, rooms)
@@ -73,7 +78,7 @@ def decide_moves(seen: Seen) -> Moves:
                 layout, places = layout_in(volume.details), bricks_of(volume, current)
                 taken = share_of(layout, volume.size, len(places), wanted.position)
                 rooms = [_less(room, target, taken) for room in rooms]
-                current = _opened(volume, current, wanted, target)
+                current = replace(_opened(volume, current, wanted, target), of=fact.id)
         elif isinstance(wanted, str) and wanted:
             stuck[volume.name] = wanted
         if current != Moved():
@@ -116,16 +121,6 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
     return [*wanted.values(), *over]
 
 
-def _closed(known: Moved, fact: VolumeFact) -> Moved:
-    """A move is over when the new brick is in its place and every copy is whole."""
-    move = known.open
-    if move is None:
-        return known
-    place = known.bricks[str(move.position)]
-    applied = place.name in fact.bricks and move.old not in fact.bricks
-    return replace(known, open=None) if applied and fact.healed and fact.pending == 0 else known
-
-
 def _wanted(seen: Seen, case: _Case) -> OpenMove | str:
     """The brick that should go next; else why one that should go has to wait, or nothing."""
     move = case.moved.open
@@ -134,52 +129,90 @@ def _wanted(seen: Seen, case: _Case) -> OpenMove | str:
         in_place = case.places[move.position].name in case.fact.bricks
         # Another one that dies before the copy is whole would keep it from being so for ever.
         others = [at for at, (state, _) in enumerate(case.states) if state == DEAD and at != move.position]
-        return again if again or not in_place or not others else _made_anew(seen, case, others[0])
+        if again or not in_place:
+            return again or _why_it_waits(seen, case, move)
+        return _made_anew(seen, case, others[0]) if others else ""
+    if case.doomed:
+        return _dropped(seen, case)
     known = [(position, *case.states[position]) for position in range(min(len(case.states), len(case.fact.bricks)))]
     dead = next((position for position, state, _ in known if state == DEAD), None)
     if dead is not None:
         return _made_anew(seen, case, dead)
     leaving = next(((position, why) for position, state, why in known if state != SERVING), None)
+    leaving = leaving or beside_another(seen, case.volume)
     return _moved_away(seen, case, *leaving) if leaving is not None else ""
 
 
-def _case(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact) -> _Case:
+def _why_it_waits(seen: Seen, case: _Case, move: OpenMove) -> str:
+    old, state, why = old_place(seen, move)
+    if case.doomed or not (move.dead or state == DEAD):
+        return ""
+    found = _sources(seen, case, move.position, old, why)
+    return found if isinstance(found, str) else ""
+
+
+def _case(seen: Seen, volume: VolumeView, known: Moved, fact: VolumeFact) -> _Case:
+    doomed = is_doomed(volume.name, seen.view)
+    moved = amended(seen, volume, known, fact, doomed=doomed)
     places = bricks_of(volume, moved)
-    return _Case(volume, moved, fact, places, [brick_state(seen, place) for place in places])
+    return _Case(volume, moved, fact, places, [brick_state(seen, place) for place in places], doomed)
 
 
 def _with_sources(seen: Seen, case: _Case) -> _Case:
-    """While the old brick has its place, those that the new one is made from are the ones that are whole by now."""
+    """While the old brick has its place, those that the new one is made from are the ones that are whole by now: none
+    where too few are, for one that was whole when it was decided may have been away since. One that was to leave may
+    have died.
+    """
     move = case.moved.open
-    if move is None or not move.dead or case.places[move.position].name in case.fact.bricks:
+    if move is None or case.places[move.position].name in case.fact.bricks:
         return case
-    whole, alive = copies_beside(seen, case.volume, case.fact, case.states, move.position)
-    sources = whole if len(whole) >= move.needed or _may_be_back(seen, move) else alive
-    better = len(sources) >= move.needed and sources != move.sources
-    return replace(case, moved=replace(case.moved, open=replace(move, sources=sources))) if better else case
+    if case.doomed:
+        return replace(case, moved=replace(case.moved, open=replace(move, dead=True, sources=(), needed=0)))
+    known = replace(move, needed=_least(case))
+    old, state, why = old_place(seen, move)
+    if move.dead or state == DEAD:
+        found = _sources(seen, case, move.position, old, why)
+        known = replace(known, dead=True, sources=found if isinstance(found, tuple) else ())
+    return replace(case, moved=replace(case.moved, open=known))
 
 
-def _may_be_back(seen: Seen, move: OpenMove) -> bool:
-    address, _, path = move.old.partition(":")
-    node = next((node for node in seen.view.nodes if node.host and address_of(node) == address), None)
-    if node is None:
-        return False
-    return may_come_back(seen, BrickPlace(node.name, node.host, address, str(PurePosixPath(path).parent), path))
+def _least(case: _Case) -> int:
+    """So many copies make a file."""
+    return layout_in(case.volume.details).data or 1
 
 
 def _made_anew(seen: Seen, case: _Case, position: int) -> OpenMove | str:
-    volume, place, why = case.volume, case.places[position], case.states[position][1]
-    least = layout_in(volume.details).data or 1
-    whole, alive = copies_beside(seen, volume, case.fact, case.states, position)
-    sources = whole if may_come_back(seen, place) or len(whole) >= least else alive
+    why = case.states[position][1]
+    found = _sources(seen, case, position, case.places[position], why)
+    if isinstance(found, str):
+        return found
+    about = f"{why}: its copy of {case.volume.name} is made anew"
+    return OpenMove(position, case.fact.bricks[position], about, dead=True, sources=found, needed=_least(case))
+
+
+def _sources(seen: Seen, case: _Case, position: int, dead: BrickPlace | None, why: str) -> tuple[str, ...] | str:
+    """The copies from which a brick that is dead can be made anew; else why it has to stay."""
+    least = _least(case)
+    whole, alive = copies_beside(seen, case.volume, case.fact, case.states, position)
+    back = dead is not None and may_come_back(seen, dead)
+    sources = whole if back or len(whole) >= least else alive
     if len(sources) >= least:
-        about = f"{why}: its copy of {volume.name} is made anew"
-        return OpenMove(position, case.fact.bricks[position], about, dead=True, sources=sources, needed=least)
+        return sources
     lacking = f"{why}, and {len(sources)} of the {least} copies that are needed to make it anew can be read"
-    if len(alive) < least:
+    if dead is None or len(alive) < least:
         return lacking
     doubt = "it may hold what the others lack"
-    return f"{lacking} and are known to be whole: {doubt}; bring it back, or {_give_up(seen, place)}"
+    return f"{lacking} and are known to be whole: {doubt}; bring it back, or {_give_up(seen, dead)}"
+
+
+def _dropped(seen: Seen, case: _Case) -> OpenMove | str:
+    """The brick of a host that was given up."""
+    for position, place in enumerate(case.places[: len(case.fact.bricks)]):
+        node = seen.node(place.host)
+        if node is None or node.leaving == ABANDON or (node.leaving == DRAIN and node.lost):
+            about = f"{case.states[position][1]}, and {case.volume.name} is being deleted"
+            return OpenMove(position, case.fact.bricks[position], about, dead=True)
+    return ""
 
 
 def _give_up(seen: Seen, place: BrickPlace) -> str:
@@ -224,16 +257,20 @@ def _again(seen: Seen, case: _Case, move: OpenMove) -> OpenMove | str:
 def _target(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove, rooms: list[Room]) -> Room | Verdict:
     layout, places = layout_in(volume.details), bricks_of(volume, moved)
     begin = move.position - move.position % layout.width
-    others = [
-        (place.node, _zone(seen, place))
+    beside = [
+        ((place.node, _zone(seen, place)), brick_state(seen, place)[0] == DEAD)
         for number, place in enumerate(places[begin : begin + layout.width], begin)
-        if number != move.position and brick_state(seen, place)[0] != DEAD
+        if move.needed and number != move.position
     ]
-    sets = max(1, len(places) // layout.width)
+    size = -(-volume.size // max(1, len(places) // layout.width)) if move.needed else 0
     # The very place that is to be given up is no way out.
     old = places[move.position]
     left = [room for room in rooms if (room.host, room.base) != (old.host, old.base)]
-    return choose_substitute(left, layout, -(-volume.size // sets), move.position, others)
+    found = choose_substitute(left, layout, size, move.position, [one for one, _ in beside])
+    if isinstance(found, Room):
+        return found
+    # Beside a copy that is dead, and that may be back one day: better than none.
+    return choose_substitute(left, layout, size, move.position, [one for one, is_dead in beside if not is_dead])
 
 
 def _zone(seen: Seen, place: BrickPlace) -> int:
@@ -244,7 +281,7 @@ def _zone(seen: Seen, place: BrickPlace) -> int:
 def _opened(volume: VolumeView, moved: Moved, move: OpenMove, room: Room) -> Moved:
     count = moved.count + 1
     place = BrickPlace(room.node, room.host, room.address, room.base, f"{room.base}/{volume.name}.m{count}")
-    return Moved(count, {**moved.bricks, str(move.position): place}, move)
+    return Moved(count=count, bricks={**moved.bricks, str(move.position): place}, open=move)
 
 
 def _less(room: Room, chosen: Room, taken: int) -> Room:

@@ -16,11 +16,12 @@ import msgspec
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import BASE_MARK
 from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, uuids_of
-from quartermaster.backends.glusterfs.daemon import end_glusterd, ensure_glusterd
+from quartermaster.backends.glusterfs.daemon import Identity, end_glusterd, ensure_glusterd, recorded_identity
 from quartermaster.backends.glusterfs.facts import NODE
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host import FileSystem
 from quartermaster.support.errors import HostError
+from quartermaster.support.tasks import TaskGroup
 
 IDENTITY_FILE = ".quartermaster-brick.json"
 LABEL = "qm-gluster"
@@ -46,14 +47,16 @@ class NodeAgent:
         return uuids_of(desired)
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
-        """Disks before glusterd: it starts the bricks of its volumes, and these must find their disks mounted."""
-        trouble: HostError | None = None
-        offered: dict[str, Any] = {"bases": [], "wiped": [], "failed": {}}
-        try:
-            offered = await offer_file_systems(context, file_system=FileSystem.XFS, label=LABEL)
-        except HostError as error:
-            trouble = error
-        identity = await ensure_glusterd(context, context.desired.get("bind", ""), tls=bool(context.desired.get("tls")))
+        """Disks before glusterd: it starts the bricks of its volumes, and these must find their disks mounted. Only one
+        that never ran here need not wait for them.
+        """
+        if recorded_identity(context.directory) is None:
+            async with TaskGroup() as group:
+                disks, daemon = group.start(_offer(context)), group.start(_ensure(context))
+            (offered, trouble), identity = disks.result(), daemon.result()
+        else:
+            offered, trouble = await _offer(context)
+            identity = await _ensure(context)
         if trouble is not None:
             raise trouble
         await self._remove_bricks(context, [base["path"] for base in offered["bases"]])
@@ -106,6 +109,18 @@ class NodeAgent:
         for path in there:
             if not any(name.endswith(f":{path}") for name in used):
                 await context.machine.directories.remove(path)
+
+
+async def _offer(context: AgentContext) -> tuple[dict[str, Any], HostError | None]:
+    """Trouble with all of its disks is no reason for a host to leave the pool."""
+    try:
+        return await offer_file_systems(context, file_system=FileSystem.XFS, label=LABEL), None
+    except HostError as error:
+        return {"bases": [], "wiped": [], "failed": {}}, error
+
+
+async def _ensure(context: AgentContext) -> Identity:
+    return await ensure_glusterd(context, context.desired.get("bind", ""), tls=bool(context.desired.get("tls")))
 
 
 def _is_harmless(name: str) -> bool:

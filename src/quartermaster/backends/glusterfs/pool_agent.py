@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,11 @@ from msgspec.structs import replace
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.facts import POOL, PeerFact, PoolFacts, VolumeFact
 from quartermaster.backends.glusterfs.looking import Looks
-from quartermaster.backends.glusterfs.model import Peer, VolumeInfo
+from quartermaster.backends.glusterfs.model import HealCount, Peer, VolumeInfo
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host.files import write_whole
 from quartermaster.support.errors import HostError
+from quartermaster.support.tasks import TaskGroup
 
 OWNER_OPTION = "user.quartermaster.owner"
 ADOPTED_OPTION = "user.quartermaster.adopted"  # on a volume that somebody made: who may mount it is his to say
@@ -29,8 +31,10 @@ LOCK = "glusterfs-change"
 LOCK_S = 100.0
 AGAIN_S = 2.0  # while something is on its way
 _TAKING_IN_S = 30.0
-_LOOK_S = 0.2
+_LOOK_S = 0.1
 _COUNTED = 16  # volumes whose entries are counted in one run
+_COMPARED = 4  # the same for volumes with a dead brick, of which each takes ten seconds
+_HEAL_AGAIN_S = 10.0
 _SUSPECTS = "suspects.json"
 
 
@@ -45,8 +49,17 @@ class PoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     detach: tuple[str, ...] = ()  # UUIDs
     allow: str = ""
     watch: tuple[str, ...] = ()  # volumes that are to be counted
+    compare: tuple[str, ...] = ()  # volumes with a dead brick, whose others are to be compared
     gone: tuple[str, ...] = ()  # volumes that nobody has in his books: to be asked is to look whether they are there
+    ended: tuple[str, ...] = ()  # ids of those among them that were deleted, and that one who was away brought back
     down: tuple[str, ...] = ()  # UUIDs of hosts that are silent: nobody waits for them
+
+
+class _Waits(msgspec.Struct, frozen=True):
+    """Entries of a volume that are to be healed, and since when they do not get fewer."""
+
+    count: int
+    since: float
 
 
 class PoolAgent:
@@ -54,12 +67,13 @@ class PoolAgent:
 
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
+        self._waits: dict[str, dict[str, _Waits]] = {}  # by host, for in a model several live in one process
 
     async def initialize(self, context: AgentContext) -> None:
         context.directory.mkdir(parents=True, exist_ok=True)
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
-        run = _Run(context, self._looks)
+        run = _Run(context, self._looks, self._waits.setdefault(context.host, {}))
         facts = await run.facts()
         told: dict[str, Any] = msgspec.to_builtins(facts)
         return {**told, "againSeconds": AGAIN_S} if _is_unsettled(run.config, facts) else told
@@ -71,17 +85,19 @@ class PoolAgent:
 class _Run:
     """One run of the coordinator, with what it could not do."""
 
-    def __init__(self, context: AgentContext, looks: Looks) -> None:
+    def __init__(self, context: AgentContext, looks: Looks, waits: dict[str, _Waits]) -> None:
         self.config = msgspec.convert(context.desired, PoolConfig)
         self._context = context
         self._looks = looks
         self._gluster = Gluster(context.machine.commands)
+        self._waits = waits
         self._failed: dict[str, str] = {}
 
     async def facts(self) -> PoolFacts:
-        peers = await self._taken_in()
-        volumes = await self._gluster.volumes()
+        peers, volumes = await self._taken_in()
         self._looks.saw(self._context, volumes)
+        if self.config.ended and all(peer.connected for peer in peers):
+            volumes = await self._end(volumes)
         if self.config.detach:
             peers = await self._let_go(peers, volumes)
         await self._admit(volumes)
@@ -103,22 +119,28 @@ class _Run:
         except HostError as error:
             self._failed[about] = str(error)
 
-    async def _taken_in(self) -> tuple[Peer, ...]:
+    async def _look(self) -> tuple[tuple[Peer, ...], tuple[VolumeInfo, ...]]:
+        async with TaskGroup() as group:
+            peers, volumes = group.start(self._gluster.pool()), group.start(self._gluster.volumes())
+        return peers.result(), volumes.result()
+
+    async def _taken_in(self) -> tuple[tuple[Peer, ...], tuple[VolumeInfo, ...]]:
+        """What is there when all that should be in the pool are, or do not come."""
         config, gluster = self.config, self._gluster
-        peers = await gluster.pool()
+        peers, volumes = await self._look()
         known = {peer.uuid for peer in peers}
         missing = [one for one in config.peers if one.uuid not in known and one.uuid not in config.down]
         for one in missing:
             await self._try(one.uuid, f"taking {one.address} into the pool", partial(gluster.probe, one.address))
         if not missing:
-            return peers
+            return peers, volumes
         awaited = {one.uuid for one in config.peers} - set(self._failed) - set(config.down)
         ends = asyncio.get_running_loop().time() + _TAKING_IN_S
         while True:
-            peers = await gluster.pool()
+            peers, volumes = await self._look()
             serving = {peer.uuid for peer in peers if peer.serves}
             if awaited <= serving or asyncio.get_running_loop().time() >= ends:
-                return peers
+                return peers, volumes
             await asyncio.sleep(_LOOK_S)
 
     async def _let_go(self, peers: tuple[Peer, ...], volumes: Sequence[VolumeInfo]) -> tuple[Peer, ...]:
@@ -132,22 +154,38 @@ class _Run:
                 why = f"{away} does not answer, and would know it for ever"
                 self._failed[peer.uuid] = f"cannot take {peer.name} out of the pool: {why}"
                 continue
-            change = partial(self._gluster.detach, peer.name, force=not peer.connected)
+            # By force only where another one that is away is to go as well: else gluster looks after it better than we.
+            force = any(not one.connected for one in peers if one.uuid != peer.uuid)
+            change = partial(self._gluster.detach, peer.name, force=force)
             await self._try(peer.uuid, f"taking {peer.name} out of the pool", change)
         return await self._gluster.pool()
 
     def _unreached(self, peers: tuple[Peer, ...]) -> str:
-        """A member that stays and is away: what is done by force meanwhile nobody tells it when it is back."""
-        staying = [one.uuid for one in self.config.peers]
-        return next((one.name for one in peers if one.uuid in staying and not one.connected), "")
+        """A member that is away and is not to go now: when it is back it tells the others of whom it was not told."""
+        return next((one.name for one in peers if one.uuid not in self.config.detach and not one.connected), "")
+
+    async def _end(self, volumes: Sequence[VolumeInfo]) -> tuple[VolumeInfo, ...]:
+        """Deleted once, by their id: a host that did not hear of it has told the others that they are there."""
+        for volume in [one for one in volumes if one.id in self.config.ended and self._is_ours(one)]:
+            if volume.started:
+                change = partial(self._gluster.stop, volume.name)
+                await self._try(volume.name, f"stopping {volume.name}, which was deleted", change)
+            change = partial(self._gluster.delete, volume.name)
+            await self._try(volume.name, f"deleting {volume.name} again", change)
+        return await self._gluster.volumes()
 
     async def _admit(self, volumes: Sequence[VolumeInfo]) -> None:
-        allow = self.config.allow
-        for volume in volumes if allow else ():
+        for volume in volumes if self.config.allow else ():
             adopted = ADOPTED_OPTION in volume.options
-            if self._is_ours(volume) and not adopted and volume.options.get(ALLOW_OPTION) != allow:
-                change = partial(self._gluster.set_options, volume.name, {ALLOW_OPTION: allow})
+            if self._is_ours(volume) and not adopted and volume.options.get(ALLOW_OPTION) != self.config.allow:
+                change = partial(self._admit_to, volume.name)
                 await self._try(volume.name, f"admitting hosts to {volume.name}", change)
+
+    async def _admit_to(self, name: str) -> None:
+        """While a brick is replaced gluster itself admits every peer, and takes that back in the end."""
+        found = await self._gluster.volume(name)
+        if found is not None and found.options.get(ALLOW_OPTION) != self.config.allow:
+            await self._gluster.set_options(name, {ALLOW_OPTION: self.config.allow})
 
     async def _restart(
         self, peers: tuple[Peer, ...], volumes: Sequence[VolumeInfo], online: Mapping[str, tuple[str, ...]]
@@ -174,13 +212,14 @@ class _Run:
         file = self._context.directory / _SUSPECTS
         suspects: list[str] = msgspec.json.decode(file.read_bytes()) if file.exists() else []
         found: dict[str, VolumeFact] = {}
-        counted = 0
+        counted = compared = 0
         for volume in volumes:
             running = online.get(volume.name, ())
             offline = tuple(one.name for one in volume.bricks if one.name not in running) if volume.started else ()
             fact = VolumeFact(
                 bricks=tuple(brick.name for brick in volume.bricks),
                 owner=volume.options.get(OWNER_OPTION, ""),
+                id=volume.id,
                 started=volume.started,
                 offline=offline,
             )
@@ -188,11 +227,28 @@ class _Run:
             if wanted and volume.started and not offline and counted < _COUNTED:
                 counted += 1
                 fact = await _counted(self._gluster, volume, fact)
+                await self._have_healed(volume, fact)
+            elif volume.name in self.config.compare and volume.started and offline and compared < _COMPARED:
+                compared += 1
+                fact = await _compared(self._gluster, volume, fact)
             found[volume.name] = fact
         left = sorted(name for name, fact in found.items() if _is_suspect(fact, name in suspects))
         if left != suspects:
             write_whole(file, msgspec.json.encode(left))
         return found
+
+    async def _have_healed(self, volume: VolumeInfo, fact: VolumeFact) -> None:
+        """Where it does not get less by itself: what could not be healed at once is tried again only after minutes."""
+        now, before = asyncio.get_running_loop().time(), self._waits.pop(volume.name, None)
+        if not fact.pending or fact.split or not self._is_ours(volume):
+            return
+        if before is not None and fact.pending >= before.count and now - before.since < _HEAL_AGAIN_S:
+            self._waits[volume.name] = before
+            return
+        self._waits[volume.name] = _Waits(fact.pending, now)
+        if before is not None and fact.pending >= before.count:
+            with suppress(HostError):  # a brick that is not there keeps it from being begun, and is told as such
+                await self._gluster.heal(volume.name)
 
 
 def _is_suspect(fact: VolumeFact, before: bool) -> bool:
@@ -212,6 +268,35 @@ async def _counted(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> Vo
         return fact  # right after a start it cannot be asked yet
     behind = _lacking([one.pending for one in counts], volume.disperse or volume.replica)
     return replace(fact, pending=sum(one.pending for one in counts), split=split, behind=behind)
+
+
+async def _compared(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> VolumeFact:
+    try:
+        counts = await gluster.heal_counts(volume.name)
+    except HostError:
+        return fact
+    if len(counts) != len(volume.bricks):
+        return fact
+    return replace(fact, alike=_alike(counts, volume.disperse or volume.replica, _needed(volume)))
+
+
+def _alike(counts: Sequence[HealCount], width: int, needed: int) -> tuple[int, ...]:
+    """Of a set, those that answer, if none of them knows of anything to be healed, and if they are so many that one of
+    them has whatever `needed` bricks without this one have taken.
+    """
+    found: list[int] = []
+    for begin in range(0, len(counts), width):
+        heard = [at for at in range(begin, begin + width) if counts[at].connected]
+        silent = not any(counts[at].pending or counts[at].split_brain for at in heard)
+        found += heard if silent and len(heard) > width - needed else []
+    return tuple(found)
+
+
+def _needed(volume: VolumeInfo) -> int:
+    """So many bricks of a set have what was written."""
+    if volume.disperse:
+        return volume.disperse - volume.redundancy
+    return volume.replica // 2 + 1 if volume.replica > 2 else 1
 
 
 def _lacking(counts: Sequence[int], width: int) -> tuple[int, ...]:

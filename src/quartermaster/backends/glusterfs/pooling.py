@@ -7,11 +7,14 @@ from typing import Any
 
 from quartermaster.backends.glusterfs.cleaning import leaves_bricks
 from quartermaster.backends.glusterfs.facts import NODE, POOL, Moved
-from quartermaster.backends.glusterfs.seeing import SERVING, Seen, address_of, brick_state, owner_of
+from quartermaster.backends.glusterfs.keeping import is_doomed
+from quartermaster.backends.glusterfs.seeing import SERVING, Seen, address_of, beside_another, brick_state, owner_of
 from quartermaster.backends.glusterfs.volumes import allowed_clients
+from quartermaster.backends.glusterfs.wholeness import in_doubt
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
 
 _POOL_S = 180.0
+_ENDED = 64  # deleted volumes that are remembered
 
 
 def choose_coordinator(seen: Seen) -> str:
@@ -109,6 +112,7 @@ def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
         or ((moved := moves.get(volume.name)) is not None and moved.open is not None)
         or any(brick_state(seen, place)[0] != SERVING for place in seen.bricks[volume.name])
         or volume.name in seen.memory.behind
+        or beside_another(seen, volume) is not None
     ]
 
 
@@ -116,6 +120,13 @@ def deleted_volumes(seen: Seen) -> list[str]:
     """Of ours in the pool, as it was last looked at, and in nobody's books any more."""
     known, owner = {volume.name for volume in seen.view.volumes}, owner_of(seen.view.key)
     return sorted(name for name, fact in seen.facts.volumes.items() if fact.owner == owner and name not in known)
+
+
+def ended_volumes(seen: Seen) -> tuple[str, ...]:
+    """With those that are being deleted now."""
+    doomed = [volume.name for volume in seen.view.volumes if is_doomed(volume.name, seen.view)]
+    ids = [fact.id for name in doomed if (fact := seen.fact(name)) is not None and fact.id]
+    return (*seen.memory.ended, *(one for one in ids if one not in seen.memory.ended))[-_ENDED:]
 
 
 def pool_assignments(
@@ -134,6 +145,10 @@ def pool_assignments(
         }
         if gone := deleted_volumes(seen):
             config["gone"] = gone
+        if back := [seen.facts.volumes[name].id for name in gone if seen.facts.volumes[name].id in seen.memory.ended]:
+            config["ended"] = back
+        if doubtful := in_doubt(seen):
+            config["compare"] = doubtful
         wanted.append(Desired(coordinator, POOL, config, deadline_s=_POOL_S, why="one host speaks for the pool"))
     told = seen.facts_from == coordinator
     wanted += [

@@ -48,9 +48,15 @@ class Seen(msgspec.Struct, frozen=True):
     facts_from: str  # the host that told them; "" where nobody has
     facts_fresh: bool  # they are what was asked for last, and the host that told them lives
     counted: frozenset[str]  # volumes whose entries were counted because it was asked for
+    compared: frozenset[str]  # volumes whose living copies were compared because it was asked for
     bases: tuple[Base, ...]
     bricks: Mapping[str, tuple[BrickPlace, ...]]  # volume → its bricks, as they are to be
     node_facts: Mapping[str, NodeFacts]  # by host
+
+    @property
+    def facts_current(self) -> bool:
+        """Whether nothing was decided by newer ones: what another one than the coordinator told may be old."""
+        return self.facts_fresh and self.facts_from == self.memory.coordinator
 
     def node(self, host: str) -> NodeView | None:
         return next((node for node in self.view.nodes if node.host == host and host), None)
@@ -76,18 +82,34 @@ def see(view: ClusterView) -> Seen:
     memory = read_memory(view.memory)
     facts, report, teller = _pool_facts(view, memory.coordinator)
     fresh = report is not None and report.done and any(node.host == teller and node.healthy for node in view.nodes)
-    asked = (report.desired or {}).get("watch", ()) if fresh and report is not None else ()
+    asked = (report.desired or {}) if fresh and report is not None else {}
+    if fresh and teller == memory.coordinator:
+        memory = _of_these(memory, facts)
     return Seen(
         view=view,
         memory=memory,
         facts=facts,
         facts_from=teller,
         facts_fresh=fresh,
-        counted=frozenset(asked),
+        counted=frozenset(asked.get("watch", ())),
+        compared=frozenset(asked.get("compare", ())),
         bases=tuple(base for node in view.nodes for base in _bases(node)),
         bricks={volume.name: bricks_of(volume, memory.moves.get(volume.name)) for volume in view.volumes},
         node_facts={node.host: node_facts(node.report(NODE)) for node in view.nodes if node.host},
     )
+
+
+def _of_these(memory: Memory, facts: PoolFacts) -> Memory:
+    """Without what was decided of volumes that were deleted, and made anew under the same name."""
+    moves = {
+        name: Moved(count=moved.count) if _is_another(moved, facts.volumes.get(name)) else moved
+        for name, moved in memory.moves.items()
+    }
+    return msgspec.structs.replace(memory, moves=moves)
+
+
+def _is_another(moved: Moved, fact: VolumeFact | None) -> bool:
+    return fact is not None and bool(moved.of and fact.id) and moved.of != fact.id
 
 
 def node_facts(report: Report | None) -> NodeFacts:
@@ -144,6 +166,17 @@ def _state_of_base(node: NodeView, base: str) -> tuple[str, str]:
     if device is not None and device.serving and not device.usable:
         return DEAD, device.message
     return SERVING, ""
+
+
+def beside_another(seen: Seen, volume: VolumeView) -> tuple[int, str] | None:
+    """Position and why of a brick that took a place beside one that was dead and is back: both may be lost at once."""
+    moved, width = seen.memory.moves.get(volume.name), layout_in(volume.details).width
+    hosts = [place.host for place in seen.bricks[volume.name]]
+    for position in sorted(int(one) for one in (moved.bricks if moved is not None else ())):
+        begin = position - position % width
+        if hosts[begin : begin + width].count(hosts[position]) > 1:
+            return position, f"host {hosts[position]} has another copy of the same files"
+    return None
 
 
 def _is_on_device(base: str) -> bool:

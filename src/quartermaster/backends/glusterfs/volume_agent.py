@@ -14,6 +14,7 @@ import msgspec
 
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.facts import MOVE, VOLUME
+from quartermaster.backends.glusterfs.keeping import NOT_KEPT
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import VolumeInfo
@@ -25,6 +26,7 @@ from quartermaster.support import entropy
 from quartermaster.support.errors import CommandError, HostError
 
 SIZE_OPTION = "user.quartermaster.size"
+KEEPER_OPTION = "user.quartermaster.keeper"  # the host that keeps it: whoever is back after another one made it anew
 # Usage is asked for at every write: a writer is stopped at the limit and not seconds after it.
 _EXACT = {"features.hard-timeout": "0", "features.soft-timeout": "0"}
 _ATTEMPTS = 3
@@ -68,10 +70,25 @@ class VolumeAgent:
             return {}
         config = msgspec.convert(context.desired, VolumeConfig)
         kept = msgspec.json.decode(file.read_bytes(), type=Kept) if file.exists() else None
-        gluster = Gluster(context.machine.commands)
         found = await self._looks.volume(context, config.volume) if _only_verifies(context) else None
-        if found is None or not _is_as_wanted(found, config):
-            found = await gluster.volume(config.volume)
+        if found is not None and kept is not None and _is_as_wanted(found, config, context.host):
+            _refuse_foreign(found, config)
+            await _refuse_missing_bricks(context, found, config)
+            bricks = tuple(brick.name for brick in found.bricks)
+        else:
+            async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
+                bricks = await self._kept(context, config, kept)
+        whole = Kept(config.owner, made=True, bricks=bricks)
+        if kept != whole:
+            write_whole(file, msgspec.json.encode(whole))
+        return {"volume": config.volume}
+
+    async def _kept(self, context: AgentContext, config: VolumeConfig, kept: Kept | None) -> tuple[str, ...]:
+        """The bricks of the volume, as it should be. That it is kept here is written down before it is made, and after
+        the volume says so where it was there before.
+        """
+        gluster = Gluster(context.machine.commands)
+        found = await gluster.volume(config.volume)
         if found is not None:
             _refuse_foreign(found, config)
             await _refuse_missing_bricks(context, found, config)
@@ -80,18 +97,14 @@ class VolumeAgent:
                 f"cannot keep the volume {config.volume}: it was made, and the pool does not know it any more",
                 hint="nothing is made in its place; its bricks are where they were",
             )
-        if kept is None:
-            kept = Kept(config.owner, made=found is not None and found.started)
-            write_whole(file, msgspec.json.encode(kept))
-            remove(_forgotten(context))
-        if found is None or not _is_as_wanted(found, config):
-            async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
-                found = await _make(context, gluster, config, await gluster.volume(config.volume))
-            self._looks.forget(context)
-        whole = Kept(config.owner, made=True, bricks=tuple(brick.name for brick in found.bricks))
-        if kept != whole:
-            write_whole(file, msgspec.json.encode(whole))
-        return {"volume": config.volume}
+        remove(_forgotten(context))
+        if kept is None and found is None:
+            write_whole(context.directory / context.instance, msgspec.json.encode(Kept(config.owner)))
+        if found is not None and _is_as_wanted(found, config, context.host):
+            return tuple(brick.name for brick in found.bricks)
+        bricks = await _make(context, gluster, config, found)
+        self._looks.forget(context)
+        return bricks
 
     async def destroy_local_service(self, context: AgentContext) -> None:
         file = context.directory / context.instance
@@ -102,6 +115,9 @@ class VolumeAgent:
         kept = msgspec.json.decode(file.read_bytes(), type=Kept)
         gluster = Gluster(context.machine.commands)
         found = await gluster.volume(context.instance)
+        if found is not None and found.options.get(KEEPER_OPTION, context.host) != context.host:
+            remove(file)  # it was given up here, and is another host's by now
+            return
         if found is not None:
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
                 await _delete(gluster, found, kept)
@@ -132,7 +148,7 @@ async def _refuse_unkept(context: AgentContext) -> None:
         found = await Gluster(context.machine.commands).volume(context.instance)
     if found is not None and found.options.get(OWNER_OPTION, "").startswith(f"{context.namespace}/"):
         raise HostError(
-            f"cannot delete the volume {context.instance}: it is not kept by this host",
+            f"cannot delete the volume {context.instance}: {NOT_KEPT}",
             hint="it goes when the host that keeps it deletes it, or when this one has taken it over",
         )
 
@@ -143,7 +159,7 @@ class MoveConfig(msgspec.Struct, frozen=True):
     new: str
     dead: bool = False  # nothing can be read from the old one
     sources: tuple[str, ...] = ()  # the new one is made from these
-    needed: int = 0  # of them
+    needed: int = 0  # of them; none where the volume is being deleted
 
 
 class MoveAgent:
@@ -168,9 +184,11 @@ class MoveAgent:
             raise HostError(f"cannot move a brick of {config.volume}: there is no such volume")
         names = [brick.name for brick in found.bricks]
         if config.old in names:
-            await _refuse_last_copy(gluster, config)
+            await context.report(f"replacing {config.old} by {config.new}")
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
-                await context.report(f"replacing {config.old} by {config.new}")
+                await _refuse_last_copy(gluster, config)
+                if not found.started and config.dead and not config.needed:
+                    await gluster.start(config.volume)  # no brick of a stopped volume is replaced
                 await gluster.replace_brick(config.volume, config.old, config.new)
             self._looks.forget(context)
         elif config.new not in names:
@@ -229,8 +247,10 @@ def _was_made(context: AgentContext) -> bool:
 
 
 async def _refuse_missing_bricks(context: AgentContext, found: VolumeInfo, config: VolumeConfig) -> None:
+    if config.existing or not found.started:
+        return  # whoever takes it over makes nothing: what is missing is made anew by those who look after bricks
     names = {brick.name for brick in found.bricks}
-    for brick in config.here if found.started else ():
+    for brick in config.here:
         path = brick.partition(":")[2]
         if brick in names and not await context.machine.directories.exists(path):
             raise HostError(
@@ -246,24 +266,31 @@ def _same_places(found: VolumeInfo, config: VolumeConfig) -> bool:
     )
 
 
-def _is_as_wanted(found: VolumeInfo, config: VolumeConfig) -> bool:
+def _is_as_wanted(found: VolumeInfo, config: VolumeConfig, host: str) -> bool:
     if config.adopted:
         return found.options.get(OWNER_OPTION) == config.owner
-    return found.started and found.options.get(SIZE_OPTION) == str(config.size)
+    marked = found.options.get(SIZE_OPTION), found.options.get(KEEPER_OPTION)
+    return found.started and marked == (str(config.size), host)
 
 
-async def _make(context: AgentContext, gluster: Gluster, config: VolumeConfig, found: VolumeInfo | None) -> VolumeInfo:
+async def _make(
+    context: AgentContext, gluster: Gluster, config: VolumeConfig, found: VolumeInfo | None
+) -> tuple[str, ...]:
+    """Its bricks. What is missing is done: it may be there in part."""
     name = config.volume
     if config.adopted and found is not None:
         marks = {OWNER_OPTION: config.owner, SIZE_OPTION: str(config.size), ADOPTED_OPTION: "true"}
         await gluster.set_options(name, marks)
-        return msgspec.structs.replace(found, options={**found.options, OWNER_OPTION: config.owner})
+        return tuple(brick.name for brick in found.bricks)
     if found is None:
         await context.report(f"making {name} on {len(config.bricks)} bricks")
-        await _create(gluster, config)
+        bricks = await _create(gluster, config)
+    else:
+        bricks = tuple(brick.name for brick in found.bricks)
     if found is None or not found.started:
         options = found.options if found is not None else {}
-        differing = {option: value for option, value in config.options.items() if options.get(option) != value}
+        wanted = {**config.options, KEEPER_OPTION: context.host}
+        differing = {option: value for option, value in wanted.items() if options.get(option) != value}
         if differing:
             await gluster.set_options(name, differing)
         await gluster.start(name)
@@ -271,30 +298,39 @@ async def _make(context: AgentContext, gluster: Gluster, config: VolumeConfig, f
         await gluster.enable_quota(name)
     await gluster.limit(name, config.size)
     # Last, for it says that the limit is set.
-    await gluster.set_options(name, {**_EXACT, SIZE_OPTION: str(config.size)})
-    made = await gluster.volume(name)
-    if made is None:
-        raise HostError(f"cannot make the volume {name}: it was made, and is gone again")
-    return made
+    await gluster.set_options(name, {**_EXACT, SIZE_OPTION: str(config.size), KEEPER_OPTION: context.host})
+    return bricks
 
 
-async def _create(gluster: Gluster, config: VolumeConfig) -> None:
-    """A directory that was a brick once is refused; an attempt that failed half way leaves such behind."""
-    for attempt in range(_ATTEMPTS):
+async def _create(gluster: Gluster, config: VolumeConfig) -> tuple[str, ...]:
+    """The bricks that it was made on. A directory that was a brick once is refused; an attempt that failed half way
+    leaves such behind.
+    """
+    attempt = 0
+    while True:
         suffix = f".{entropy.name_suffix(6)}" if attempt else ""
+        bricks = tuple(f"{brick}{suffix}" for brick in config.bricks)
+        attempt += 1
         try:
-            await gluster.create(config.volume, config.layout.words, [f"{brick}{suffix}" for brick in config.bricks])
+            await gluster.create(config.volume, config.layout.words, bricks)
         except GlusterError as error:
-            if not error.brick_was_used or attempt == _ATTEMPTS - 1:
+            if not error.brick_was_used or attempt == _ATTEMPTS:
                 raise
         else:
-            return
+            return bricks
 
 
 async def _delete(gluster: Gluster, found: VolumeInfo, kept: Kept) -> None:
     owner = found.options.get(OWNER_OPTION, "")
     if owner not in ("", kept.owner):
         raise HostError(f"cannot delete the volume {found.name}: it belongs to {owner}", hint="it is left alone")
+    away = next((peer.name for peer in await gluster.pool() if not peer.connected), "")
+    if away:
+        # Asked before it is stopped: no brick of a stopped volume can be taken off a host that never comes back.
+        raise HostError(
+            f"cannot delete the volume {found.name}: {away} does not answer, and gluster deletes only while all do",
+            hint="bring its host back, or give it up with `qm node remove NODE --lost`",
+        )
     if found.started:
         await gluster.stop(found.name)
     await gluster.delete(found.name)

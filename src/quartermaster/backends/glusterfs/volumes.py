@@ -13,7 +13,16 @@ from quartermaster.backends.glusterfs.encryption import VOLUME_OPTIONS, refuse_w
 from quartermaster.backends.glusterfs.facts import VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.keeping import keeper_of, volume_config
 from quartermaster.backends.glusterfs.layouts import Room, choose_rooms, layout_of
-from quartermaster.backends.glusterfs.seeing import Seen, layout_in, owner_of, rooms_of, see, share_of
+from quartermaster.backends.glusterfs.seeing import (
+    DEAD,
+    Seen,
+    brick_state,
+    layout_in,
+    owner_of,
+    rooms_of,
+    see,
+    share_of,
+)
 from quartermaster.host import Host
 from quartermaster.host.mountinfo import mounted_at
 from quartermaster.host.mounts import canonical
@@ -67,6 +76,12 @@ class GlusterVolumes:
     def desired_now(self, volume: Volume, view: ClusterView) -> Desired:
         """Asked of the host that keeps it now: the one that made it may be gone."""
         return self._desired(volume, keeper_of(volume.name, volume.placement.hosts, view))
+
+    def lost_with(self, volume: Volume, view: ClusterView) -> str:
+        """A disk may die before a brick is made on it."""
+        seen = see(view)
+        states = [brick_state(seen, BrickPlace(**one)) for one in volume.placement.details["bricks"]]
+        return next((why for state, why in states if state == DEAD), "")
 
     def source(self, volume: Volume, result: Mapping[str, Any]) -> dict[str, Any]:
         servers = ",".join(dict.fromkeys(brick["address"] for brick in volume.placement.details["bricks"]))

@@ -1,8 +1,11 @@
 """Which copies of a volume are known to be whole: pure.
 
-gluster says what is to be healed only while every brick answers. So it is remembered of which bricks something may be
-missing: those that did not run while enough others did to be written to, until a count of all of them has shown
+gluster says all that is to be healed only while every brick answers. So it is remembered of which bricks something may
+be missing: those that did not run while enough others did to be written to, until a count of all of them has shown
 nothing. A brick is given up for a copy that is whole. One that runs again and lacks what was written meanwhile is none.
+
+Where a brick is dead and none of the others is known to be whole, these are compared: whatever was written is on so
+many bricks that one of those that answer has it, and that one knows who lacks it.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, Memory, VolumeFact
 from quartermaster.backends.glusterfs.layouts import Layout
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, layout_in
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, layout_in
 from quartermaster.planning.cluster import ABANDON, NodeView, VolumeView
 
 States = Sequence[tuple[str, str]]  # of every brick: what it is, and why
@@ -49,7 +52,8 @@ def _behind(
     missed = [at for at in down if _could_be_written(layout, at, before, down)]
     moved = seen.memory.moves.get(volume.name)
     new = [moved.open.position] if moved is not None and moved.open is not None else []
-    return tuple(sorted({*known, *missed, *fact.behind, *new}))
+    alike = fact.alike if volume.name in seen.compared else ()
+    return tuple(sorted({*(at for at in known if at not in alike), *missed, *fact.behind, *new}))
 
 
 def _could_be_written(layout: Layout, position: int, before: tuple[int, ...], now: tuple[int, ...]) -> bool:
@@ -80,6 +84,24 @@ def copies_beside(
     ]
     whole = [other for other in alive if other not in behind]
     return tuple(fact.bricks[at] for at in whole), tuple(fact.bricks[at] for at in alive)
+
+
+def in_doubt(seen: Seen) -> list[str]:
+    """Volumes with a dead brick that stays, because too few of the others that live are known to be whole."""
+    return [volume.name for volume in seen.view.volumes if _is_in_doubt(seen, volume)]
+
+
+def _is_in_doubt(seen: Seen, volume: VolumeView) -> bool:
+    fact, places = seen.fact(volume.name), seen.bricks[volume.name]
+    if fact is None or volume.name not in seen.memory.behind:
+        return False
+    least, states = layout_in(volume.details).data or 1, [brick_state(seen, place) for place in places]
+    for position, place in enumerate(places):
+        if states[position][0] == DEAD and may_come_back(seen, place):
+            whole, alive = copies_beside(seen, volume, fact, states, position)
+            if len(whole) < least <= len(alive):
+                return True
+    return False
 
 
 def may_come_back(seen: Seen, place: BrickPlace) -> bool:

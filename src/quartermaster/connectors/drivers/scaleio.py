@@ -24,7 +24,7 @@ from quartermaster.connectors.names import file_name
 from quartermaster.connectors.nodes import join_node, leave_node, run_installed
 from quartermaster.connectors.properties import SDC_TOOL
 from quartermaster.connectors.secret import Secret
-from quartermaster.connectors.servers import ANSWER_S, Answer, Server, ask_http
+from quartermaster.connectors.servers import Answer, Server, ask_http
 from quartermaster.host.commands import Command
 from quartermaster.host.tools import Tool, register
 
@@ -34,9 +34,6 @@ CONNECTOR_FILE = "/opt/emc/scaleio/openstack/connector.conf"
 # Of the gateway: the second of each pair is what version 4 says.
 _MAPPED_ALREADY = (81, 4037)
 _NOT_MAPPED = (84, 4039, 78, 79)  # and that there is no such volume any more
-# A connect that the gateway has not answered is taken back by asking it again, after the caller's time is up: whoever
-# waits is told soon, and the record stays for `recover`.
-_FORCED_S = 10.0
 
 
 class ScaleioConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -139,9 +136,7 @@ class ScaleioDriver:
 
         async def take() -> None:
             guid = context.notes.get("guid") or await _guid(context)
-            most_s = _FORCED_S if force else ANSWER_S
-            gateway = Gateway(context, place, _kept_credentials(context, place), most_s=most_s)
-            await gateway.unmap(volume, guid)
+            await Gateway(context, place, _kept_credentials(context, place)).unmap(volume, guid)
 
         if place.mapped or not volume or not asked:
             async with context.leaving(place.thing):
@@ -166,16 +161,13 @@ class ScaleioDriver:
 class Gateway:
     """The REST interface: HTTP's basic authentication with a token, which a login gives for the password."""
 
-    def __init__(
-        self, context: Context, place: ScaleioPlace, credentials: Credentials, *, most_s: float = ANSWER_S
-    ) -> None:
+    def __init__(self, context: Context, place: ScaleioPlace, credentials: Credentials) -> None:
         if place.server is None:
             raise ConnectorError(f"cannot map {place.thing}: there is no gateway to ask")
         self._context = context
         self._server = place.server
         self._credentials = credentials
         self._token = credentials.token
-        self._most_s = most_s
         context.hide(credentials.password, credentials.token)
 
     async def ready(self) -> None:
@@ -241,9 +233,7 @@ class Gateway:
     async def _send(self, method: str, path: str, body: bytes, secret: str, *, verb: str) -> Answer:
         pair = base64.b64encode(f"{self._credentials.username}:{secret}".encode()).decode()
         headers = {"Authorization": f"Basic {pair}", "Content-Type": "application/json"}
-        return await ask_http(
-            self._context, self._server, method, path, headers=headers, body=body, verb=verb, most_s=self._most_s
-        )
+        return await ask_http(self._context, self._server, method, path, headers=headers, body=body, verb=verb)
 
 
 def _code(answer: Answer) -> int | None:

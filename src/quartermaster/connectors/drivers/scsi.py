@@ -31,7 +31,7 @@ log = logger("connectors")
 
 _ASK_S = 10.0
 _GONE_S = 20.0
-_NO_SUCH_PAGE = 5  # sg_vpd's code for a disk that refuses the request
+_NO_SUCH_PAGE = (5, 83)  # sg_vpd's codes for a disk that refuses the request, and for one whose list has no such page
 _FIRST_WAIT_S = 2.0
 _LONGEST_WAIT_S = 16.0
 _FOR_OTHERS_S = 5.0  # how long the paths that are here wait for the ones that are not
@@ -139,7 +139,9 @@ async def ask(context: Context, disk: str, *, strict: bool) -> Told:
             )
         return Told(now="", first=first)
     argv = ("sg_vpd", "--page=0x83", "--raw", device)
-    command = Command(argv, verb=f"ask {device} what it is", timeout_s=_ASK_S, accept=(0, _NO_SUCH_PAGE), changes=False)
+    command = Command(
+        argv, verb=f"ask {device} what it is", timeout_s=_ASK_S, accept=(0, *_NO_SUCH_PAGE), changes=False
+    )
     try:
         now = parse_page_83((await context.commands.run(command)).stdout)
     except (CommandError, DeadlineError):
