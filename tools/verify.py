@@ -22,7 +22,7 @@ DEEP_TIMEOUT_S = 12 * 3600
 FAST = "not slow and not etcd and not kubernetes and not netns and not systemd and not hostlab and not deep"
 # The fast tests run in two processes that know nothing of each other: to hand them out one by one costs as much again.
 FIRST_HALF = {"backends", "bench", "cli", "cluster", "cluster_glusterfs", "conformance", "connectors", "cstor"}
-WORKERS = 4  # on two cores: slow tests wait about as long as they work
+WORKERS = 3  # on two cores: slow tests wait about as long as they work
 
 
 @dataclass(frozen=True)

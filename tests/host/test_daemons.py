@@ -125,7 +125,7 @@ def runtime(home: Home) -> DaemonRuntime:
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await condition():
             await asyncio.sleep(0.01)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -59,6 +60,16 @@ def test_an_exception_is_shown_with_its_traceback_and_without_its_secrets(capsys
     assert "refused Bearer [redacted]" in text
     assert "abcdef123456" not in text
     assert "s3cret" not in text
+
+
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", closed)
+    log.configure()
+    log.logger("room").warning("something happened")
+    assert "something happened" in closed.getvalue()
+    closed.close()
+    log.logger("room").warning("nobody listens any more")
 
 
 def test_who_logs_nothing_does_not_import_the_library() -> None:

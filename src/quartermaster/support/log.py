@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from typing import Any
 
 from quartermaster.support.redaction import redact
@@ -48,7 +49,9 @@ class Logger:
             return
         if _Settings.sink is None:
             _Settings.sink = _open_sink()
-        getattr(_Settings.sink, method)(message, room=self._room, **values)
+        # Nobody's work fails because nobody listens: standard error may be closed, or on a disk that is full.
+        with suppress(OSError, ValueError):
+            getattr(_Settings.sink, method)(message, room=self._room, **values)
 
 
 def logger(room: str) -> Logger:
