@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import shutil
 import sys
 import tempfile
@@ -13,7 +14,6 @@ from bench import cli, connectors, cstor, document, engine, glusterfs, orchestra
 from bench.machine import this_machine
 from bench.report import bar_line
 from bench.running import BenchFailedError
-from quartermaster.support import loop
 from quartermaster.support.errors import QuartermasterError
 
 BENCHMARKS = {
@@ -54,7 +54,7 @@ def run(name: str, *, quick: bool) -> list[str]:
         print("  the machine is busy: the figures say more about that than about the program", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="quartermaster-bench-"))
     try:
-        section = loop.run(BENCHMARKS[name](directory, quick=quick))
+        section = asyncio.run(BENCHMARKS[name](directory, quick=quick))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     elapsed_s = time.monotonic() - started
