@@ -21,7 +21,7 @@ STEP_TIMEOUT_S = 3600
 DEEP_TIMEOUT_S = 12 * 3600
 FAST = "not slow and not etcd and not kubernetes and not netns and not systemd and not hostlab and not deep"
 # The fast tests run in two processes that know nothing of each other: to hand them out one by one costs as much again.
-FIRST_HALF = {"backends", "bench", "cli", "cluster", "cluster_glusterfs", "conformance", "connectors", "cstor"}
+FIRST_HALF = {"backends", "bench", "cli", "cluster", "cluster_glusterfs", "connectors", "cstor"}
 WORKERS = 3  # on two cores: slow tests wait about as long as they work
 
 
