@@ -32,6 +32,7 @@ from quartermaster.resources import (
     StorageStatus,
     from_document,
 )
+from quartermaster.resources.conditions import find_condition
 from quartermaster.resources.marks import DOMAIN
 from quartermaster.stores import modify
 from quartermaster.stores.kv.memory import MemoryKeyValue
@@ -254,3 +255,12 @@ async def world(timings: Timings = TIMINGS) -> AsyncIterator[World]:
 async def settled(seconds: float = 5.0) -> None:
     """Virtual time in which everything that has to happen does."""
     await asyncio.sleep(seconds)
+
+
+async def reason_of(made: World, name: str) -> str:
+    """Why a declaration was not accepted."""
+    found = find_condition((await made.storage_node(name)).status.conditions, "Accepted")
+    assert found is not None
+    assert found.status == "False"
+    assert found.message
+    return found.reason

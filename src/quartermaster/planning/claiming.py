@@ -113,11 +113,17 @@ def first_claims(nodes: Iterable[Meant], services: Iterable[Mapping[str, Claim]]
     return winners
 
 
+def owner_of(key: str, winners: Mapping[str, Claim], node: str) -> str:
+    """Who has it; what nobody claims is the node's that asks."""
+    winner = winners.get(key)
+    return winner.owner if winner is not None else node
+
+
 def without_duplicates(
     node: str, devices: tuple[ChosenDevice, ...], keys: Sequence[str], winners: Mapping[str, Claim]
 ) -> tuple[ChosenDevice, ...]:
     """Devices that another node has got are neither usable here nor do they serve, whatever this one declares."""
-    owners = [winners[key].owner if key in winners else node for key in keys]
+    owners = [owner_of(key, winners, node) for key in keys]
     if owners.count(node) == len(owners):
         return devices
     return tuple(

@@ -21,6 +21,7 @@ from quartermaster.planning.claiming import (
     directories_in,
     first_claims,
     meant_by,
+    owner_of,
     without_duplicates,
 )
 from quartermaster.planning.cluster import (
@@ -219,14 +220,8 @@ class _Survey:
             name: one.refused if self._devices[name] is one.devices else refused_devices(self._devices[name])
             for name, one in meant.items()
         }
-        self._directories = {
-            name: [
-                (path, winners[key].owner if (key := claim_key(host, path)) in winners else name)
-                for host in (_host_name(self._matches[name]),)
-                for path in one.offer.directories
-            ]
-            for name, one in meant.items()
-        }
+        self._directories = {name: one.offer.directories for name, one in meant.items()}
+        self._winners = winners
 
     def view(self, key: ClusterKey, health: HostHealth) -> ClusterView:
         status = self._statuses.get(key.status_name)
@@ -275,7 +270,8 @@ class _Survey:
         )
 
     def _own_directories(self, name: str) -> tuple[tuple[str, ...], Verdict | None]:
-        found = self._directories[name]
+        host = _host_name(self._matches[name])
+        found = [(path, owner_of(claim_key(host, path), self._winners, name)) for path in self._directories[name]]
         lost = next(((path, owner) for path, owner in found if owner != name), None)
         kept = tuple(path for path, owner in found if owner == name)
         if lost is None:
@@ -314,11 +310,10 @@ class _Survey:
         offer = offer_of(node, self._settings.get(self._home(node)), wishes)
         if match.host is None:
             return meant_by(node, match, offer)
-        inventory = match.host.status.inventory
         used = {one.id for one in node.status.wiped}
         devices = choose_devices(
             offer,
-            inventory.devices if inventory is not None else (),
+            _reported(match.host),
             known=node.status.devices,
             serving=self._serving(node, match.host.metadata.name),
             released=released_on(self._released(node, match)),

@@ -40,6 +40,7 @@ def with_releases(
     """
     by_host = {node.host: node for node in nodes if node.reports}
     wanted = dict(memory)
+    size = sum(map(len, wanted.values()))
     for desired in assignments:
         node, name = by_host.get(desired.host), record_name(desired.host)
         report = node.report(desired.agent, desired.instance) if node is not None else None
@@ -49,11 +50,11 @@ def with_releases(
         known = released_on(wanted.get(name))
         kept = {disk: uuid for disk, uuid in known.items() if not before.get(disk) == uuid == after.get(disk)}
         kept |= {disk: uuid for disk, uuid in before.items() if after.get(disk) != uuid}
-        wanted.pop(name, None)
-        if kept:
-            record = msgspec.json.encode(kept, order="sorted").decode()
-            if sum(map(len, wanted.values())) + len(record) <= MOST_BYTES:
-                wanted[name] = record
+        size -= len(wanted.pop(name, ""))
+        record = msgspec.json.encode(kept, order="sorted").decode() if kept else ""
+        if record and size + len(record) <= MOST_BYTES:
+            wanted[name] = record
+            size += len(record)
     return wanted
 
 
