@@ -1,4 +1,4 @@
-"""python -m bench --bench engine|cli|cstor|orchestration|connectors|glusterfs|all [--quick]"""
+"""python -m bench --bench engine|cli|cstor|orchestration|connectors|glusterfs|all … [--quick]"""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ BUSY = 1.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench")
-    parser.add_argument("--bench", choices=[*BENCHMARKS, "all"], default="all")
+    parser.add_argument("--bench", nargs="+", choices=[*BENCHMARKS, "all"], default=["all"])
     parser.add_argument("--quick", action="store_true", help="small counts; checks what is done, judges no timing")
     arguments = parser.parse_args()
-    names = list(BENCHMARKS) if arguments.bench == "all" else [arguments.bench]
+    names = list(BENCHMARKS) if "all" in arguments.bench else arguments.bench
     failed: list[str] = []
     for name in names:
         try:

@@ -23,7 +23,8 @@ fi
 bricks=()
 for n in 0 1 2; do bricks+=("${addresses[$n]}:/srv/bricks/$name"); done
 gluster volume create "$name" replica 3 "${bricks[@]}"
-gluster volume set "$name" network.ping-timeout 10 auth.allow "$(IFS=,; echo "${addresses[*]}")" cluster.server-quorum-type server
+gluster volume set "$name" network.ping-timeout 10 client.tcp-user-timeout 10 \
+  auth.allow "$(IFS=,; echo "${addresses[*]}")" cluster.server-quorum-type server
 gluster volume start "$name"
 gluster volume quota "$name" enable
 gluster volume quota "$name" limit-usage / "$size"

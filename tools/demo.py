@@ -1,8 +1,8 @@
 """`make demo`: what Quartermaster does, with the commands that a person would type and their real output.
 
 As root: virtual hosts on this machine, with disks and an etcd of their own (`tools.demo_hosts`). Without root, or with
-`--single`: one host (`tools.demo_single`). Everything is taken down again, also after Ctrl-C;
-`make demo KEEP=1` leaves it running.
+`--single`: one host (`tools.demo_single`). Everything is taken down again, also after Ctrl-C, and no further Ctrl-C
+cuts that off; `make demo KEEP=1` leaves it running.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -23,11 +24,13 @@ from quartermaster.testing.lab.state import STATE_FILE
 from quartermaster.testing.servers.binaries import find_program
 from tools.demo_hosts import three_hosts
 from tools.demo_single import one_host
-from tools.demo_tour import QM, DemoFailedError, Tour
+from tools.demo_tour import QM, DemoFailedError, Tour, ignore_interrupts
 from tools.servers import BuildError, build, missing
 from tools.setup import SetupError, install
 
 LAB = "demo"
+BAR_S = 120.0  # beside downloads and builds
+TAKE_DOWNS = 3
 # Program → the Debian package that brings it.
 NEEDED = {
     "ip": "iproute2",
@@ -40,6 +43,7 @@ NEEDED = {
 
 
 async def demo(directory: Path, *, keep: bool, single: bool) -> None:
+    heed_one_interrupt()
     tour = Tour(directory)
     began = time.monotonic()
     left_out = "--single was given" if single else "without root there are no virtual hosts"
@@ -47,11 +51,7 @@ async def demo(directory: Path, *, keep: bool, single: bool) -> None:
         await one_host(tour)
     else:
         left_out = await on_virtual_hosts(tour, keep=keep)
-    all_s = time.monotonic() - began
-    tour.times.append(("all of it", all_s))
-    if tour.fetched_s:
-        tour.times.append(("all of it, beside what was downloaded and built", all_s - tour.fetched_s))
-    tour.summary()
+    tour.summary(time.monotonic() - began, BAR_S)
     if left_out:
         click.echo(
             f"left out: a GlusterFS cluster on three hosts, one of them killed and replaced by a fourth, and no file "
@@ -79,13 +79,39 @@ async def on_virtual_hosts(tour: Tour, *, keep: bool) -> str:
         click.echo(f"{host.name} is up, {host.address}, {', '.join(f'/dev/{disk.name}' for disk in host.disks)}")
     try:
         await three_hosts(tour, lab)
+        if not keep:
+            async with tour.timed("everything taken down again"):
+                ignore_interrupts()
+                tour.say("Everything is taken down again.")
+                await take_down(lab)
     except BaseException:
-        await lab.destroy()
+        await take_down(lab)
         raise
-    if not keep:
-        async with tour.timed("everything taken down again"):
-            await lab.destroy()
     return ""
+
+
+def heed_one_interrupt() -> None:
+    """The first Ctrl-C ends what is shown. After it what was made is taken down, and that is not to be cut off."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+
+    def end() -> None:
+        click.echo("\ninterrupted; everything is taken down", err=True)
+        task.cancel()
+
+    def interrupted(*_: object) -> None:
+        ignore_interrupts()
+        loop.call_soon_threadsafe(end)
+
+    signal.signal(signal.SIGINT, interrupted)
+
+
+async def take_down(lab: Lab) -> None:
+    ignore_interrupts()
+    for _ in range(TAKE_DOWNS - 1):
+        with suppress(QuartermasterError, OSError):
+            return await lab.destroy()
+    return await lab.destroy()
 
 
 async def fetch(tour: Tour) -> None:
@@ -135,15 +161,23 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="quartermaster-demo-"))
     try:
         asyncio.run(demo(directory, keep=given.keep, single=given.single))
-    except KeyboardInterrupt:
-        click.echo("\ninterrupted; everything is taken down", err=True)
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
     except (DemoFailedError, QuartermasterError, SetupError, BuildError, TimeoutError) as error:
         click.secho(f"the demo failed: {error}", fg="red", err=True)
         return 1
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        ignore_interrupts()
+        remove(directory)
     return 0
+
+
+def remove(directory: Path) -> None:
+    """Not what is known of virtual hosts that could not be taken down: with it they still can be."""
+    if (directory / "lab" / STATE_FILE).exists():
+        click.secho(f"virtual hosts are left, and what is known of them is in {directory}", fg="red", err=True)
+        return
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

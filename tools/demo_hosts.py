@@ -15,6 +15,8 @@ FILES = EXAMPLES / "06-glusterfs"
 # Who watches a demo is in a hurry: by default changes are merged for 5 s, and a host may be silent for 30.
 HURRIED = Timings(debounce_s=0.0, heartbeat_s=1.0, unhealthy_after_s=4.0)
 MOUNTED = "/mnt/data"
+SCRATCH, MOUNTED_SCRATCH = "/var/lib/scratch", "/mnt/scratch"
+GLUSTERFS, LOCAL = "glusterfs-default", "local-default"
 WRITE = f"cd {MOUNTED} && for n in 1 2 3; do head -c 8M /dev/urandom > file$n; done && sha256sum file* > sums && sync"
 WRITE_MORE = f"cd {MOUNTED} && head -c 8M /dev/urandom > file4 && sha256sum file4 >> sums && sync"
 READ = f"cd {MOUNTED} && sha256sum --check sums"
@@ -35,6 +37,8 @@ async def three_hosts(tour: Tour, lab: Lab) -> None:
         await tour.on(first, "status")
     async with tour.timed("a claim, its volume in three copies, mounted, written to"):
         await use_a_volume(tour, first, second)
+    async with tour.timed("a directory of each host beside it, a volume on one of them"):
+        await use_a_directory(tour, first, second, third)
     async with tour.timed("a host killed; files read and written meanwhile"):
         await lose(tour, first, second, third)
     async with tour.timed("a fourth host in its place, every copy whole again"):
@@ -67,6 +71,19 @@ async def use_a_volume(tour: Tour, first: VirtualHost, second: VirtualHost) -> N
     await tour.on(first, "volume", "list")
 
 
+async def use_a_directory(tour: Tour, first: VirtualHost, second: VirtualHost, third: VirtualHost) -> None:
+    tour.say(
+        "The same hosts offer a directory each, without a storage system. A volume is made where it is first used."
+    )
+    for host in (first, second, third):
+        await tour.shell(host, f"mkdir {SCRATCH}")
+    await tour.on(first, "apply", "-f", FILES / "scratch.yaml")
+    await tour.on(second, "volume", "mount", "scratch", MOUNTED_SCRATCH)
+    await tour.shell(second, f"echo 'nobody else needs this' > {MOUNTED_SCRATCH}/note")
+    await tour.until("three directories serve", is_whole(tour, first, 3, LOCAL))
+    await tour.on(first, "volume", "list")
+
+
 async def lose(tour: Tour, first: VirtualHost, second: VirtualHost, third: VirtualHost) -> None:
     tour.say("h3 dies: every process on it is killed, and it does not come back. It held a copy and a member of etcd.")
     await third.kill()
@@ -86,12 +103,15 @@ async def replace(tour: Tour, lab: Lab, third: VirtualHost) -> VirtualHost:
     fourth = await lab.add_host("h4", disks=2, disk_size="2Gi")
     hurry(fourth)
     await join(tour, first, fourth)
+    await tour.shell(fourth, f"mkdir {SCRATCH}")
     await tour.on(first, "apply", "-f", FILES / "fourth.yaml")
     await tour.until("h4 is in the pool", node_is_ready(tour, first, fourth))
     tour.say("Somebody says that h3 is gone for good. What was on it is given up by name, and never by itself.")
-    await tour.on(first, "node", "remove", third.name, "--lost", "--yes")
+    for node in (third.name, f"scratch-{third.name}"):
+        await tour.on(first, "node", "remove", node, "--lost", "--yes")
     await tour.on(first, "delete", "host", third.name, "--yes")
     await tour.until("healed: h4 has the copy that h3 had, and every copy is whole", is_whole(tour, first, 3))
+    await tour.until("three directories serve again", is_whole(tour, first, 3, LOCAL))
     await tour.on(first, "status")
     await tour.until(
         f"etcd has three members again: {names(first, second, fourth)}", etcd_on(tour, first, second, fourth)
@@ -105,6 +125,8 @@ async def read_again(tour: Tour, second: VirtualHost, fourth: VirtualHost) -> No
     for host in (second, fourth):
         sums = await tour.shell(host, READ)
         tour.check(sums.count(OK) == 4, f"on {host.name} all files have the checksums with which they were written")
+    note = await tour.shell(second, f"cat {MOUNTED_SCRATCH}/note")
+    tour.check("nobody else" in note, "what was on h2 alone is there as it was")
 
 
 def hurry(host: VirtualHost) -> None:
@@ -133,11 +155,11 @@ def node_is_ready(tour: Tour, first: VirtualHost, host: VirtualHost) -> Holds:
     return holds
 
 
-def is_whole(tour: Tour, first: VirtualHost, nodes: int) -> Holds:
+def is_whole(tour: Tour, first: VirtualHost, nodes: int, cluster: str = GLUSTERFS) -> Holds:
     """So many nodes, all of them ready, and nothing that is missing or being healed."""
 
     async def holds() -> bool:
-        found = json.loads(await tour.read(first, "get", "storagestatus", "glusterfs-default", "-o", "json"))["status"]
+        found = json.loads(await tour.read(first, "get", "storagestatus", cluster, "-o", "json"))["status"]
         conditions = {one["type"]: one["status"] for one in found.get("conditions", ())}
         return found.get("readyCount") == found.get("nodeCount") == nodes and conditions.get("Degraded") == "False"
 

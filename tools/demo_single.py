@@ -4,7 +4,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from tools.demo_tour import EXAMPLES, DemoFailedError, Tour
+from tools.demo_tour import EXAMPLES, DemoFailedError, Tour, ignore_interrupts
 
 CLAIM = EXAMPLES / "04-a-volume" / "claim.yaml"
 
@@ -34,5 +34,6 @@ async def one_host(tour: Tour) -> None:
         await tour.here("delete", "pvc", "data")
         tour.check(not path.exists(), "the claim is gone, and its volume with it")
     finally:
+        ignore_interrupts()
         with suppress(DemoFailedError, TimeoutError):
             await tour.here("down")

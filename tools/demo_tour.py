@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,11 @@ _LOOK_S = 0.2
 
 class DemoFailedError(Exception):
     """A step did not do what it shows."""
+
+
+def ignore_interrupts() -> None:
+    """What is taken down is not to be cut off, nor are the programs that do it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class Tour:
@@ -109,12 +115,19 @@ class Tour:
         click.secho(f"✓ {what}", fg="green")
 
     async def until(self, what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = 120.0) -> None:
+        said = ""
         try:
             async with asyncio.timeout(timeout_s):
-                while not await holds():
+                while True:
+                    try:
+                        if await holds():
+                            break
+                    except CommandError as error:
+                        # While a member of etcd takes the place of another, a command may find none that serves.
+                        said = f"; the last look said: {error}"
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
-            raise DemoFailedError(f"this should happen and does not: {what}") from None
+            raise DemoFailedError(f"this should happen and does not: {what}{said}") from None
         click.secho(f"✓ {what}", fg="green")
 
     @asynccontextmanager
@@ -125,10 +138,12 @@ class Tour:
         self.times.append((what, took_s))
         self.fetched_s += took_s if fetches else 0.0
 
-    def summary(self) -> None:
+    def summary(self, all_s: float, bar_s: float) -> None:
         click.secho("\nwhat was shown, and how long it took", bold=True)
-        for what, seconds in self.times:
+        for what, seconds in (*self.times, ("all of it", all_s)):
             click.echo(f"  {what:<62}{seconds:6.1f} s")
+        beside = f"{all_s - self.fetched_s:.1f} s beside downloads and builds, which took {self.fetched_s:.1f} s"
+        click.echo(f"{beside}; the bar is {bar_s:.0f} s")
 
     def _show_command(self, host: str, arguments: tuple[str | Path, ...]) -> None:
         words = [str(word).replace(f"{ROOT}/", "").replace(f"{self.directory}/", "") for word in arguments]

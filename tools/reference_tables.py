@@ -34,7 +34,7 @@ ERRORS_INTRODUCTION = """\
 
 Each error is a class of `quartermaster.support.errors`, or of the module that is named; an indented one is a special
 case of the one above it. The reason is stable: programs may rely on it. The exit code is that of `qm`; a mistake of
-`qm` itself ends with 70, an interrupted command with 130.
+`qm` itself ends with 70, an interrupted command with 130. `qm connector` has codes of its own (`qm connector --help`).
 
 | error | reason | exit code | meaning |
 | --- | --- | --- | --- |

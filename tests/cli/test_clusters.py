@@ -1,38 +1,42 @@
-"""`qm status`, `plan`, `pause`, `resume`, `approve` and `node`: what they print, what they mark, how they end."""
+"""`qm status`, `plan`, `pause`, `resume` and `approve`: what they print, what they mark, how they end."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 import subprocess
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.backends.base import Placement, Volume
 from quartermaster.backends.etcd.member import MemberConfig
 from quartermaster.backends.etcd.memory import first_memory, to_object
 from quartermaster.engine import Election
-from quartermaster.resources import ConfigMap, Host, Lease, StorageNode, StorageStatus, from_document
-from quartermaster.resources.kubernetes.core import LeaseSpec
+from quartermaster.planning.cluster import ClusterKey
+from quartermaster.provisioning.intent import Intent, open_seal
+from quartermaster.resources import (
+    ConfigMap,
+    Host,
+    PersistentVolumeClaim,
+    StorageNode,
+    StorageStatus,
+    from_document,
+    to_document,
+)
 from quartermaster.resources.marks import (
-    ABANDON,
     APPROVED,
     CLUSTER_LABEL,
     DRAIN,
-    MAINTENANCE,
-    NODE_FINALIZER,
     OBSERVE_ONLY,
     PAUSED,
     SETTINGS_NAME,
 )
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores import open_store
-from quartermaster.support import clock
 from tests.cli.conftest import Cli, interrupt
 from tests.cli.test_volume import read, store_url, write
 
@@ -52,26 +56,31 @@ def status(name: str = "c1", said: str = "ONLINE", **details: Any) -> StorageSta
     )
 
 
-def node(name: str = "n1", *, host: str = "h1", **details: Any) -> StorageNode:
-    return from_document(
-        StorageNode,
-        {
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"type": "glusterfs"},
-            "status": {"host": host, **details},
-        },
-    )
-
-
 def host(state: str) -> Host:
     return from_document(Host, {"metadata": {"name": "h1", "namespace": "default"}, "status": {"state": state}})
 
 
-def heartbeat(*, ago_s: float) -> Lease:
-    then = datetime.fromtimestamp(clock.wall_time() - ago_s, UTC).isoformat()
-    return Lease(
-        metadata=ObjectMeta(name="heartbeat.h1", namespace="default"),
-        spec=LeaseSpec(holder_identity="h1", lease_duration_seconds=40, renew_time=then),
+@pytest.fixture
+def led(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if somebody led."""
+
+    async def always(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr("quartermaster.cli.statuses.somebody_leads", always)
+
+
+def unserved(name: str = "n9") -> StorageNode:
+    """As the leader leaves a node of a type that it has no backend for."""
+    message = "no backend for the type nfs is installed in the operator of this namespace"
+    accepted = {"type": "Accepted", "status": "False", "reason": "NoBackend", "message": message}
+    return from_document(
+        StorageNode,
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"type": "nfs"},
+            "status": {"state": "Failed", "message": message, "conditions": [accepted]},
+        },
     )
 
 
@@ -80,7 +89,7 @@ def marks_of(url: str, kind: type[Any], name: str) -> dict[str, str]:
     return found
 
 
-def test_status_shows_clusters_and_what_their_nodes_wait_for(store_url: str, cli: Cli) -> None:
+def test_status_shows_clusters_and_what_their_nodes_wait_for(store_url: str, cli: Cli, led: None) -> None:
     nodes = [{"name": "n1", "host": "h1", "zone": 2, "state": "Failed", "message": "mkfs.xfs is not installed"}]
     capacity = {"total": "10Ti", "used": "512Gi"}
     write(store_url, status(nodes=nodes, capacity=capacity, nodeCount=3))
@@ -105,7 +114,44 @@ def test_status_shows_clusters_and_what_their_nodes_wait_for(store_url: str, cli
     assert result.lines[5] == "and 2 more nodes, which are ready: `qm get storagenodes`"
 
 
-def test_status_ends_with_1_while_something_is_offline_or_nothing_is_there(store_url: str, cli: Cli) -> None:
+@pytest.mark.parametrize("options", [(), ("--wait",)])
+def test_a_node_that_nothing_serves_is_shown_and_is_not_fine(
+    store_url: str, cli: Cli, led: None, options: tuple[str, ...]
+) -> None:
+    write(store_url, unserved())
+    for clusters in (False, True):
+        if clusters:
+            write(store_url, status(nodeCount=0))
+        result = cli("status", *options)
+        assert result.code == 1
+        assert result.lines[-1].split()[:5] == ["n9", "<none>", "<none>", "<none>", "Failed"]
+        assert "no backend for the type nfs is installed" in result.lines[-1]
+    assert cli("status", "c1").code == 0
+    assert "n9: no backend for the type nfs" in cli("status", "-o", "json").err
+
+
+def test_a_plan_shows_a_node_that_nothing_serves_and_is_not_fine(store_url: str, cli: Cli) -> None:
+    write(store_url, unserved())
+    result = cli("plan")
+    assert result.code == 1
+    assert result.lines[-1].split()[:5] == ["n9", "Failed", "no", "backend", "for"]
+    assert [one["name"] for one in json.loads(cli("plan", "-o", "json").out)["unserved"]] == ["n9"]
+
+
+def test_a_plan_of_a_node_that_nothing_would_serve_is_not_fine(store_url: str, cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(to_document(unserved())))
+    result = cli("plan", "-f", file)
+    assert result.code == 1
+    assert "no backend for the type nfs is installed" in result.out
+
+
+def test_a_plan_says_that_nobody_leads(store_url: str, cli: Cli) -> None:
+    write(store_url, host("Ready"), from_document(StorageNode, {"metadata": {"name": "n1"}, "spec": {"type": "local"}}))
+    assert "note: nobody leads in default: the hosts are as the last leader left them" in cli("plan").err
+
+
+def test_status_ends_with_1_while_something_is_offline_or_nothing_is_there(store_url: str, cli: Cli, led: None) -> None:
     assert cli("status").code == 1
     write(store_url, status("c1"), status("c2", "OFFLINE"))
     assert cli("status").code == 1
@@ -118,16 +164,22 @@ def test_where_nobody_leads_a_status_is_said_to_be_old(
     store_url: str, cli: Cli, running: Callable[..., subprocess.Popen[str]]
 ) -> None:
     write(store_url, status())
-    assert cli("status").err == "note: nobody leads in default: this is how the last leader left it\n"
+    old = cli("status")
+    assert (old.code, old.err) == (0, "note: nobody leads in default: this is how the last leader left it\n")
+    waited = cli("status", "--wait", "--timeout", "0.2s")
+    assert waited.code == 1
+    assert "cannot see the clusters ONLINE within 0.2 s: nobody leads in default" in waited.err
+    assert waited.err.endswith("; `qm up` starts this host\n")
 
-    async def while_led() -> str:
+    async def while_led() -> tuple[int, str]:
         store = await open_store(store_url)
         async with Election(store, name="quartermaster-leader-glusterfs").leading():
-            _, err = await asyncio.to_thread(running("--store", store_url, "status").communicate, timeout=30)
+            looking = running("--store", store_url, "status", "--wait")
+            _, err = await asyncio.to_thread(looking.communicate, timeout=30)
         await store.close()
-        return err
+        return looking.returncode, err
 
-    assert asyncio.run(while_led()) == ""
+    assert asyncio.run(while_led()) == (0, "")
 
 
 def test_status_for_programs_is_a_list_of_objects(store_url: str, cli: Cli) -> None:
@@ -157,12 +209,41 @@ def test_waiting_for_a_status_ends_with_the_reason(store_url: str, cli: Cli) -> 
 def test_waiting_for_a_status_ends_when_it_is_online(
     store_url: str, running: Callable[..., subprocess.Popen[str]]
 ) -> None:
+    """And somebody leads: nobody does in the beginning."""
     waiting = running("--store", store_url, "status", "c1", "--wait", "--timeout", "30s")
     write(store_url, status())
-    out, err = waiting.communicate(timeout=30)
-    assert waiting.returncode == 0
-    assert err == "note: nobody leads in default: this is how the last leader left it\n"
-    assert "ONLINE" in out
+    assert waiting.stdout is not None
+    assert waiting.stdout.readline().startswith("CLUSTER")
+    assert "ONLINE" in waiting.stdout.readline()
+
+    async def lead() -> int:
+        store = await open_store(store_url)
+        async with Election(store, name="quartermaster-leader").leading():
+            code = await asyncio.to_thread(waiting.wait, timeout=30)
+        await store.close()
+        return code
+
+    assert asyncio.run(lead()) == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--wait",), ("-o", "json"), ("--wait", "-o", "json")])
+def test_a_status_of_nothing_says_so_at_once_whoever_waits(store_url: str, cli: Cli, options: tuple[str, ...]) -> None:
+    result = cli("status", *options)
+    assert result.code == 1
+    assert "no storage cluster is declared in default: `qm apply -f FILE` declares storage nodes" in result.err
+    assert not result.out or json.loads(result.out)["items"] == []
+
+
+@pytest.mark.slow
+def test_who_waits_for_what_nobody_looks_at_is_told_so(store_url: str, cli: Cli) -> None:
+    write(store_url, from_document(StorageNode, {"metadata": {"name": "n1"}, "spec": {"type": "local"}}))
+    result = cli("status", "--wait", "--timeout", "0.2s")
+    assert result.code == 1
+    assert "nobody leads in default to look at what is declared; `qm up` starts this host\n" in result.err
+    write(store_url, status())
+    result = cli("status", "c9", "--wait", "--timeout", "0.2s")
+    assert result.code == 1
+    assert "c9 is not there yet; there are glusterfs-c1\n" in result.err
 
 
 @pytest.mark.slow
@@ -203,6 +284,17 @@ def test_resume_without_a_name_ends_the_time_after_a_restore(store_url: str, cli
     assert marks_of(store_url, ConfigMap, SETTINGS_NAME) == {}
 
 
+def test_resume_without_a_name_fails_where_a_cluster_is_still_paused_and_names_it(store_url: str, cli: Cli) -> None:
+    write(store_url, status("c1"), status("c2"))
+    assert cli("resume").code == 0
+    cli("pause", "c1")
+    result = cli("resume")
+    assert result.code == 1
+    assert "glusterfs-c1 is paused: `qm resume glusterfs-c1` goes on" in result.err
+    assert "glusterfs-c2" not in result.err
+    assert marks_of(store_url, StorageStatus, "glusterfs-c1") == {PAUSED: "true"}
+
+
 def test_an_approval_is_of_what_was_shown(store_url: str, cli: Cli) -> None:
     step = f"change glusterd on host h1 (StorageNode h1 declares it; what is on /dev/vdb is lost) [{DIGEST}]"
     condition = {
@@ -214,109 +306,13 @@ def test_an_approval_is_of_what_was_shown(store_url: str, cli: Cli) -> None:
     write(store_url, status("c1", conditions=[condition]), status("c2"))
     assert cli("approve", "c1", "--list").out == f"  {step}\n"
     assert cli("approve", "c1", stdin="n\n").code == 130
+    nobody = cli("approve", "c1")
+    assert nobody.code == 2
+    assert "cannot ask: there is no terminal, and no answer on standard input; say --yes" in nobody.err
     assert marks_of(store_url, StorageStatus, "glusterfs-c1") == {}
     assert cli("approve", "c1", "--yes").lines[-1] == "storagestatus/glusterfs-c1: 1 steps approved"
     assert marks_of(store_url, StorageStatus, "glusterfs-c1") == {APPROVED: DIGEST}
     assert cli("approve", "c2").out == "nothing waits for an approval in glusterfs-c2\n"
-
-
-def test_a_drain_is_marked_and_can_be_taken_back(store_url: str, cli: Cli) -> None:
-    write(store_url, node())
-    assert cli("node", "drain", "n1", "--no-wait").out == "storagenode/n1 is being drained\n"
-    assert marks_of(store_url, StorageNode, "n1") == {DRAIN: "true"}
-    assert cli("node", "drain", "n1", "--cancel").out == "storagenode/n1 serves again\n"
-    assert cli("node", "remove", "n1", "--cancel").out == "storagenode/n1 was not being drained\n"
-    assert marks_of(store_url, StorageNode, "n1") == {}
-
-
-def test_a_drain_that_is_refused_is_told_and_not_left_to_begin_one_day(store_url: str, cli: Cli) -> None:
-    refusal = {"type": "Leaving", "status": "False", "reason": "TooSmall", "message": "10 TiB are in use"}
-    write(store_url, node(conditions=[refusal], state="Ready"))
-    for verb in ("drain", "remove"):
-        result = cli("node", verb, "n1")
-        assert result.code == 1
-        assert "cannot drain n1: 10 TiB are in use" in result.err
-        assert marks_of(store_url, StorageNode, "n1") == {}
-
-
-@pytest.mark.slow
-def test_a_drain_that_does_not_end_says_what_blocks_it(store_url: str, cli: Cli) -> None:
-    write(store_url, node(state="Draining", message="it holds a volume that cannot move: pvc-1"))
-    result = cli("node", "drain", "n1", "--timeout", "0.2s")
-    assert result.code == 1
-    assert "it holds a volume that cannot move: pvc-1" in result.err
-    assert "--cancel" in result.err
-
-
-def test_an_empty_node_is_removed(store_url: str, cli: Cli) -> None:
-    write(store_url, node(state="Drained"))
-    assert cli("node", "remove", "n1").out == "storagenode/n1 removed\n"
-    assert "cannot find" in cli("get", "sn", "n1").err
-
-
-@pytest.mark.slow
-def test_maintenance_waits_for_its_state(store_url: str, cli: Cli) -> None:
-    write(store_url, node(state="Maintenance"), node("n2", state="Ready"))
-    assert cli("node", "maintenance", "n1", "--reason", "fan").out == "storagenode/n1 is in maintenance\n"
-    assert marks_of(store_url, StorageNode, "n1") == {MAINTENANCE: "fan"}
-    assert cli("node", "maintenance", "n2", "--end").out == "storagenode/n2 is back at work\n"
-    result = cli("node", "maintenance", "n2", "--timeout", "0.2s")
-    assert "no operator has looked at it: is one running?" in result.err
-
-
-def test_a_node_is_given_up_only_when_its_host_is_silent_and_somebody_said_yes(store_url: str, cli: Cli) -> None:
-    write(store_url, node(), host("Ready"))
-    result = cli("node", "remove", "n1", "--lost", "--yes")
-    assert result.code == 1
-    assert "cannot give up n1: its host h1 lives (it counts as silent after 30 s)" in result.err
-    assert marks_of(store_url, StorageNode, "n1") == {}
-
-
-def test_a_host_that_lives_is_deleted_only_by_force(store_url: str, cli: Cli, tmp_path: Path) -> None:
-    write(store_url, host("Ready"), heartbeat(ago_s=9))
-    given = tmp_path / "host.yaml"
-    given.write_text("apiVersion: orchestration.coreos.com/v1alpha1\nkind: Host\nmetadata: {name: h1}\n")
-    for words in (("host", "h1"), ("host", "h1", "--dry-run"), ("-f", str(given)), ("hosts", "--all", "--yes")):
-        result = cli("delete", *words)
-        assert (result.code, result.out) == (1, "")
-        assert re.search(
-            r"cannot delete host h1: it lives \(last heard \d+ s ago; it counts as silent after 30 s\); `qm leave`",
-            result.err,
-        )
-    assert cli("delete", "host", "h1", "--force").out == 'host.orchestration.coreos.com "h1" deleted\n'
-
-
-def test_a_silent_host_is_deleted_when_no_storage_node_is_on_it(store_url: str, cli: Cli) -> None:
-    write(store_url, node(), host("Lost"))
-    result = cli("delete", "host", "h1")
-    assert result.code == 1
-    assert (
-        "cannot delete host h1: it is the storage node n1; `qm node remove n1 --lost` gives it up first" in result.err
-    )
-    assert cli("node", "remove", "n1", "--lost", "--yes").code == 0
-    assert cli("delete", "host", "h1").code == 0
-
-
-def test_a_lost_node_is_marked_with_the_name_of_its_host_before_it_is_deleted(store_url: str, cli: Cli) -> None:
-    held = node()
-    held = replace(held, metadata=replace(held.metadata, finalizers=(NODE_FINALIZER,)))
-    write(store_url, held, host("Lost"))
-    assert cli("node", "remove", "n1", "--lost", stdin="n\n").code == 130
-    assert marks_of(store_url, StorageNode, "n1") == {}
-    assert cli("node", "remove", "n1", "--lost", "--no-wait", stdin="y\n").out == "storagenode/n1 is being removed\n"
-    found = read(store_url, StorageNode, "n1", "default").metadata
-    assert found.annotations == {ABANDON: "h1"}
-    assert found.deletion_timestamp is not None
-    result = cli("node", "remove", "n1", "--cancel")
-    assert result.code == 1
-    assert "it was deleted already" in result.err
-
-
-def test_a_node_that_is_not_there_is_one_sentence(store_url: str, cli: Cli) -> None:
-    for verb in ("drain", "remove", "maintenance"):
-        result = cli("node", verb, "n9")
-        assert result.code == 1
-        assert 'cannot find storagenode "default/n9"' in result.err
 
 
 def test_a_plan_of_nothing_says_so_and_writes_nothing(store_url: str, cli: Cli) -> None:
@@ -350,3 +346,51 @@ def test_a_plan_shows_steps_and_troubles_of_declarations_that_are_not_there_yet(
     found = json.loads(cli("plan", "-f", file, "-o", "json").out)
     assert [step["what"] for step in found["clusters"][0]["steps"]] == ["set up local default on host h1"]
     assert "No resources found" in cli("get", "storagenodes").err
+
+
+def local_node(name: str, cluster: str, *directories: str) -> StorageNode:
+    return from_document(
+        StorageNode,
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {
+                "type": "local",
+                "nodeSelector": {"kubernetes.io/hostname": "h1"},
+                "directories": list(directories),
+                "local": {"cluster": cluster},
+            },
+        },
+    )
+
+
+def test_a_plan_shows_what_the_cluster_would_refuse(store_url: str, cli: Cli, tmp_path: Path) -> None:
+    write(store_url, host("Ready"), local_node("first", "a", "/srv/a", "/srv/c"))
+    file = tmp_path / "node.json"
+    for directories, state in ((("/srv/a",), "Pending"), (("/srv/a", "/srv/b"), "Deploying")):
+        file.write_text(json.dumps(to_document(local_node("second", "b", *directories))))
+        refused = next(line for line in cli("plan", "-f", file).lines if line.split()[:1] == ["second"])
+        assert state in refused
+        assert "/srv/a belongs to StorageNode first already" in refused
+    found = json.loads(cli("plan", "-f", file, "-o", "json").out)["clusters"]
+    assert [node["reason"] for one in found for node in one["nodes"]] == ["", "SameDirectory"]
+
+
+def test_a_plan_counts_volumes_that_are_being_made(store_url: str, cli: Cli) -> None:
+    """As the leader does, who keeps a node while a volume is promised on it."""
+    made = local_node("n1", "a", "/srv/a")
+    draining = replace(made, metadata=replace(made.metadata, annotations={DRAIN: "true"}))
+    waiting = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    document = {"metadata": {"name": "data", "namespace": "default"}, "spec": waiting}
+    write(store_url, host("Ready"), draining, from_document(PersistentVolumeClaim, document))
+
+    async def promise() -> None:
+        store = await open_store(store_url)
+        claim = await store.get(PersistentVolumeClaim, "data", "default")
+        volume = Volume("pvc-1", 1 << 30, Placement(("h1",), {"base": "/srv/a"}))
+        intent = Intent(ClusterKey("default", "local", "a"), volume, "Delete")
+        await store.update((await open_seal(store, "default")).write(claim, intent))
+        await store.close()
+
+    assert "nothing of it is left on its host" in cli("plan").out
+    asyncio.run(promise())
+    assert "it holds a volume that cannot move: default/data" in cli("plan").out

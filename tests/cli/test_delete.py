@@ -11,13 +11,19 @@ from quartermaster.engine.election import LEADER_LEASE
 from quartermaster.resources import (
     ConfigMap,
     Event,
+    Host,
     Lease,
     ObjectMeta,
     ObjectReference,
     OwnerReference,
+    PersistentVolume,
+    PersistentVolumeClaim,
     StorageNode,
+    from_document,
 )
 from quartermaster.resources.kubernetes.core import LeaseSpec
+from quartermaster.resources.marks import MOUNTED
+from quartermaster.resources.orchestration import HostStatus
 from quartermaster.stores import Store, open_store
 from quartermaster.stores.kv.base import Put
 from quartermaster.stores.kv.sqlite import SqliteKeyValue
@@ -205,6 +211,50 @@ def test_why_it_is_held_is_said_in_the_words_of_its_own_status(three: Cli, prepa
     prepare(explain)
     said = three("delete", "sn", "a", "--timeout", "0.2").err
     assert "it is held by finalizer example.org/drain (two volumes are left)" in said
+
+
+@pytest.mark.slow
+def test_who_deletes_a_claim_that_is_mounted_is_told_where_and_what_to_do(cli: Cli, prepare: Prepare) -> None:
+    modes = {"accessModes": ["ReadWriteOnce"]}
+
+    async def mount(store: Store) -> None:
+        meta = ObjectMeta(name="data", namespace="default", finalizers=("kubernetes.io/pvc-protection",))
+        spec = {**modes, "volumeName": "v1", "resources": {"requests": {"storage": "1Gi"}}}
+        claim = from_document(PersistentVolumeClaim, {"spec": spec})
+        await store.create(msgspec.structs.replace(claim, metadata=meta))
+        annotations = {MOUNTED: '{"h2": ["/mnt/data"]}'}
+        source = {"hostPath": {"path": "/srv"}}
+        made = from_document(PersistentVolume, {"spec": {**modes, **source, "capacity": {"storage": "1Gi"}}})
+        named = ObjectMeta(name="v1", annotations=annotations)
+        await store.create(msgspec.structs.replace(made, metadata=named))
+
+    cli("apply", "-f", SEED)
+    prepare(mount)
+    result = cli("delete", "pvc", "data", "--timeout", "0.2")
+    assert result.code == 1
+    assert (
+        "it is held by finalizer kubernetes.io/pvc-protection (mounted on h2 at /mnt/data: "
+        "`qm volume unmount /mnt/data` there ends it; "
+        "if h2 is gone for good, `qm volume unmount data --gone h2` does; "
+        "nobody leads who could let it go; `qm up` starts this host)"
+    ) in result.err
+
+
+@pytest.mark.slow
+def test_who_deletes_a_node_of_a_dead_host_is_told_how_to_give_it_up(three: Cli, prepare: Prepare) -> None:
+    async def die(store: Store) -> None:
+        await hold(store)
+        held = await store.get(StorageNode, "a", "default")
+        status = msgspec.structs.replace(held.status, host="h1", state="Degraded", message="host h1 has been silent")
+        await store.update_status(msgspec.structs.replace(held, status=status))
+        host = await store.create(Host(metadata=ObjectMeta(name="h1", namespace="default")))
+        await store.update_status(msgspec.structs.replace(host, status=HostStatus(state="Silent")))
+
+    prepare(die)
+    assert (
+        "(host h1 has been silent; host h1 does not answer; `qm node remove a --lost` gives up what was on it)"
+        in three("delete", "sn", "a", "--timeout", "0.2").err
+    )
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 from quartermaster.resources.devices import Device
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Host, HostStatus, Inventory
+from quartermaster.resources.storage import StorageNode, StorageNodeSpec, StorageNodeStatus
 from quartermaster.stores import open_store
 from tests.cli.conftest import Cli
 
@@ -47,6 +48,24 @@ def test_every_disk_is_shown_with_its_state_and_the_reason(cli: Cli) -> None:
         "h1     /dev/vdb   5Gi    Available   <none>",
     ]
     assert "note: h2 has not reported its devices yet" in result.err
+
+
+@pytest.mark.usefixtures("hosts")
+def test_a_disk_that_a_node_has_lost_is_shown_although_its_host_does_not_see_it(cli: Cli, tmp_path: Path) -> None:
+    lost = Device(path="/dev/vdc", id="S2", state="Missing", message="it is gone")
+    status = StorageNodeStatus(host="h1", devices=(DISKS[1], lost))
+
+    async def work() -> None:
+        store = await open_store(f"sqlite:{tmp_path}/store.db")
+        spec = StorageNodeSpec(type="local")
+        made = await store.create(StorageNode(metadata=ObjectMeta(name="n1", namespace="default"), spec=spec))
+        await store.update_status(msgspec.structs.replace(made, status=status))
+        await store.close()
+
+    asyncio.run(work())
+    rows = cli("devices", "h1").out.splitlines()
+    assert rows[-1].split() == ["h1", "/dev/vdc", "<none>", "Missing", "it", "is", "gone"]
+    assert len(rows) == 4
 
 
 @pytest.mark.usefixtures("hosts")

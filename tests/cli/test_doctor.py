@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from quartermaster.cli.doctoring import judge_agent
+from quartermaster.host.daemons.base import DaemonState, DaemonStatus
+from quartermaster.operators.settings import HostSettings
 from tests.cli.conftest import Cli
 
 
@@ -35,6 +38,15 @@ def test_a_storage_system_that_nobody_has_is_wrong_use(cli: Cli) -> None:
     result = cli("doctor", "--type", "nonsense")
     assert result.code == 2
     assert 'cannot use the storage system "nonsense"' in result.err
+
+
+@pytest.mark.parametrize(("store", "command"), [("", "qm up"), ("sqlite:/x/store.db", "qm up --single")])
+def test_the_command_that_starts_the_agent_is_the_one_that_this_host_accepts(store: str, command: str) -> None:
+    settings = HostSettings("h1", store=store)
+    dead = judge_agent(DaemonStatus("agent", DaemonState.DEAD), settings)
+    assert dead.fix.startswith(f"`{command}` starts it again")
+    running = judge_agent(DaemonStatus("agent", DaemonState.RUNNING), settings)
+    assert running.fix == f"have `{command}` run at boot, for example by a line `@reboot {command}` of cron"
 
 
 def test_settings_that_cannot_be_read_are_told(cli: Cli, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import quartermaster
+from quartermaster.backends.etcd.tool import DAEMON as ETCD
 from quartermaster.orchestration.joining.access import StoreAccess, write_access
 from quartermaster.orchestration.joining.authority import Authority
 from quartermaster.orchestration.joining.certificates import HostCertificates
@@ -18,6 +21,7 @@ from quartermaster.testing.servers import find_program
 from tests.cli.conftest import Cli, Result
 
 TIMEOUT_S = 150
+VERSION_OF_AGENT = "jsonpath={.status.agentVersion}"
 TOKEN = encode(Token(id="a", secret="b", fingerprint="c", addresses=("127.0.0.1:1",)))
 
 
@@ -96,7 +100,7 @@ class Hosts:
         self._network = f"127.{os.getpid() % 200 + 20}.{os.getpid() // 200 % 200 + 30}"
         self.names: list[str] = []
 
-    def __call__(self, host: str, *arguments: str, stdin: str = "") -> Result:
+    def __call__(self, host: str, *arguments: str, stdin: str = "", program: Path | None = None) -> Result:
         home = self._directory / host
         if host not in self.names:
             self.names.append(host)
@@ -109,6 +113,7 @@ class Hosts:
             "QM_STATE_DIR": str(home / "state"),
             "QM_DEVICE_ROOT": str(home / "devices"),
             "NO_COLOR": "1",
+            **({"PYTHONPATH": str(program)} if program is not None else {}),
         }
         command = [str(Path(sys.executable).parent / "qm"), *arguments]
         done = subprocess.run(
@@ -118,6 +123,11 @@ class Hosts:
 
     def state(self, host: str) -> Path:
         return self._directory / host / "state"
+
+    def daemon(self, host: str, name: str) -> tuple[int, str]:
+        """Its process: the number, and when it started."""
+        record = json.loads((self.state(host) / "daemons" / "records" / f"{name}.json").read_text())
+        return record["pid"], Path(f"/proc/{record['pid']}/stat").read_text().rpartition(")")[2].split()[19]
 
     def at(self, host: str) -> list[str]:
         number = host.removeprefix("h")
@@ -179,6 +189,38 @@ def test_the_whole_way_from_up_to_leave(etcd_command_line: Hosts) -> None:
     last = qm("h1", "leave")
     assert last.code == 1
     assert "it is the last host, and the store is on it" in last.err
+
+
+def become_version(program: Path, version: str) -> None:
+    """The program as it is, but for its version: what an upgrade in its place leaves."""
+    package = Path(quartermaster.__file__).parent
+    (program / "quartermaster").mkdir(parents=True, exist_ok=True)
+    for part in package.iterdir():
+        link = program / "quartermaster" / part.name
+        if part.name not in ("__init__.py", "__pycache__") and not link.exists():
+            link.symlink_to(part)
+    (program / "quartermaster" / "__init__.py").write_text(f'__version__ = "{version}"\n')
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_an_upgraded_agent_takes_the_place_of_the_old_one_and_no_daemon_is_started_again(
+    etcd_command_line: Hosts, tmp_path: Path
+) -> None:
+    qm, program = etcd_command_line, tmp_path / "program"
+    become_version(program, "7.1.0")
+    up = qm("h1", "up", *qm.at("h1"), program=program)
+    assert up.code == 0, up.err
+    assert qm("h1", "get", "host", "h1", "-o", VERSION_OF_AGENT).out == "7.1.0"
+    etcd, agent = qm.daemon("h1", ETCD), qm.daemon("h1", "agent")
+    assert qm("h1", "up", program=program).code == 0
+    assert qm.daemon("h1", "agent") == agent
+    become_version(program, "7.2.0-next")
+    upgraded = qm("h1", "up", program=program)
+    assert upgraded.code == 0, upgraded.err
+    assert qm.daemon("h1", "agent") != agent
+    assert qm("h1", "get", "host", "h1", "-o", VERSION_OF_AGENT).out == "7.2.0-next"
+    assert qm.daemon("h1", ETCD) == etcd
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import pytest
 
 from quartermaster.cli.tables import Columns, Writer, age, duration
 from quartermaster.resources import StorageNode, kind_of
+from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
 from quartermaster.support import clock
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -72,3 +73,11 @@ def test_what_is_empty_says_so() -> None:
 def test_a_text_of_several_lines_is_put_on_one() -> None:
     document = {"metadata": {"name": "a"}, "spec": {"type": "nfs"}, "status": {"message": "first\nsecond"}}
     assert "first second" in Columns(kind_of(StorageNode), wide=True).cells(document)
+
+
+@pytest.mark.parametrize(
+    ("deleted", "shown"), [({}, "Bound"), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "Terminating")]
+)
+def test_a_claim_that_is_being_deleted_is_shown_as_kubectl_shows_it(deleted: dict[str, str], shown: str) -> None:
+    document = {"metadata": {"name": "data", **deleted}, "status": {"phase": "Bound"}}
+    assert Columns(kind_of(PersistentVolumeClaim)).cells(document)[:2] == ["data", shown]

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +49,36 @@ def test_deleting_all_asks_first(qm: Program) -> None:
     code, seen = on_terminal(qm, "delete", "sn", "--all", typed="y\n")
     assert code == 0
     assert seen.count(" deleted") == 2
+
+
+def test_ctrl_c_ends_a_question(qm: Program) -> None:
+    qm("apply", "-f", "-", stdin=node("a"))
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*qm.command, "delete", "sn", "--all"], stdin=theirs, stdout=theirs, stderr=theirs, env=qm.environment
+    )
+    try:
+        os.close(theirs)
+        seen = b""
+        while b"[y/N]" not in seen:
+            seen += os.read(ours, 65536)
+        until_it_reads(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=TIMEOUT_S) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+    assert qm("get", "sn", "a").code == 0
+
+
+def until_it_reads(pid: int) -> None:
+    """A signal right before a read is noticed after it; nobody is that quick. It has asked, and sleeps: it reads."""
+    looks = 0
+    while looks < 10:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        looks = looks + 1 if state == "S" else 0
+        time.sleep(0.02)
 
 
 def test_colours_are_for_terminals_and_for_those_who_want_them(qm: Program, write: Write) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Program, Result, node
+from quartermaster.orchestration.joining.access import StoreAccess, write_access
+from tests.cli.conftest import Cli, Program, Result, node
 
 PATIENCE_S = 30.0
 CLAIM = """apiVersion: v1
@@ -78,6 +80,20 @@ def test_it_needs_no_rights(single: Program) -> None:
     until(lambda: phase(single) == "Bound", "the claim is not bound")
 
 
+@pytest.mark.parametrize("option", [("--device", "/dev/vdb"), ("--all-devices",)])
+@pytest.mark.parametrize("verb", [("up", "--single"), ("up",), ("join", "qm1-token"), ("agent",)])
+def test_disks_take_root(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: tuple[str, ...], option: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("QM_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    result = cli(*verb, *option)
+    assert result.code == 2
+    assert f"cannot use {option[0]}: disks are formatted and mounted by root, and this is not root" in result.err
+    assert "offer a directory with --directory" in result.err
+    assert not (tmp_path / "state").exists()
+
+
 @pytest.mark.slow
 def test_up_again_changes_nothing_and_starts_what_was_stopped(single: Program, state: Path) -> None:
     fine(single("up", "--single"))
@@ -132,6 +148,20 @@ def test_a_host_that_is_alone_does_not_become_the_first_of_a_cluster_unasked(qm:
     assert "qm store migrate" in result.err
 
 
+@pytest.mark.parametrize("words", [("up",), ("up", "--single"), ("agent",)])
+def test_a_host_that_is_known_is_not_called_otherwise(qm: Program, state: Path, words: tuple[str, ...]) -> None:
+    alone = "--single" in words
+    state.mkdir()
+    settings = '{"name": "h3"%s}' % (', "store": "sqlite:/somewhere/store.db", "leads": true' if alone else "")
+    (state / "host.json").write_text(settings)
+    if not alone:
+        write_access(StoreAccess(directory=str(state), host="h3", endpoints=("192.0.2.1:2379",)))
+    result = qm(*words, "--name", "h1")
+    assert result.code == 2
+    assert "cannot call this host h1: it is known as h3, and what is on it belongs to that name" in result.err
+    assert (state / "host.json").read_text() == settings
+
+
 def test_settings_that_cannot_be_read_name_their_file(qm: Program, state: Path) -> None:
     state.mkdir()
     (state / "host.json").write_text("{")
@@ -140,7 +170,16 @@ def test_settings_that_cannot_be_read_name_their_file(qm: Program, state: Path) 
     assert f"cannot read {state}/host.json" in result.err
 
 
-@pytest.mark.parametrize("label", ["rack", "=7"])
+@pytest.mark.slow
+def test_a_label_is_taken_back_and_those_of_others_stay(single: Program) -> None:
+    fine(single("up", "--single", "--label", "rack=7", "--label", "row=2"))
+    fine(single("up", "--single", "--label", "rack-"))
+    host = json.loads(single("get", "hosts", "-o", "json").out)["items"][0]
+    assert "rack" not in host["metadata"]["labels"]
+    assert host["metadata"]["labels"]["row"] == "2"
+
+
+@pytest.mark.parametrize("label", ["rack", "=7", "-"])
 def test_a_label_is_a_key_and_a_value(qm: Program, state: Path, label: str) -> None:
     result = qm("up", "--single", "--label", label)
     assert result.code == 2

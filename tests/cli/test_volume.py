@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,19 @@ import msgspec
 import pytest
 
 from quartermaster.backends.base import Placement, Volume
+from quartermaster.cli.volumes import volume_rows
 from quartermaster.planning.cluster import ClusterKey
 from quartermaster.provisioning.intent import Record, with_record
 from quartermaster.provisioning.protocol import PROVISIONED_BY, mounts_of
-from quartermaster.resources import Host, PersistentVolume, PersistentVolumeClaim
+from quartermaster.resources import Host, PersistentVolume, PersistentVolumeClaim, StorageClass
 from quartermaster.resources.codec import from_document
 from quartermaster.resources.marks import HOSTNAME_LABEL, provisioner_of
 from quartermaster.resources.model import Object, ObjectMeta
+from quartermaster.resources.orchestration import FAILED, Assignment, AssignmentSpec, AssignmentStatus, HostStatus
 from quartermaster.stores import open_store
+from quartermaster.stores.kv.memory import MemoryKeyValue
+from quartermaster.stores.objects import ObjectStore
+from quartermaster.support.errors import ForbiddenError
 from tests.cli.conftest import Cli, table
 
 pytestmark = [pytest.mark.slow]  # most of them start an operator, which answers what a host asks for
@@ -189,6 +194,76 @@ def test_a_failed_mount_leaves_no_trace(cli: Cli, leader: None, store_url: str, 
     assert mounts_of(read(store_url, PersistentVolume, "v1")) == {}
 
 
+@pytest.fixture
+def foreign(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Mounts something that is not ours, as somebody else does; whatever is mounted in the end goes."""
+
+    def mount(target: Path) -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "foreign", target], check=True)
+        (target / "precious").touch()
+
+    yield mount
+    for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+        if str(tmp_path) in line:
+            subprocess.run(["umount", line.split()[1]], check=True)
+
+
+@pytest.mark.netns
+def test_a_mount_that_is_refused_for_somebody_elses_leaves_no_record_and_that_one_alone(
+    cli: Cli, leader: None, store_url: str, tmp_path: Path, foreign: Callable[[Path], None]
+) -> None:
+    bound(store_url, tmp_path / "made")
+    target = tmp_path / "target"
+    target.mkdir()
+    foreign(target)
+    for path in (target, Path("/"), Path("/etc"), Path("/proc")):
+        assert cli("volume", "mount", "data", path, "--host", HOST).code == 1
+        assert cli("get", "mounts", "-o", "name").out == "", f"{path} is written down"
+    assert mounts_of(read(store_url, PersistentVolume, "v1")) == {}
+    again = cli("volume", "unmount", "data", "--host", HOST)
+    assert (again.code, again.out) == (0, "")
+    assert (target / "precious").exists()
+
+
+@pytest.mark.netns
+def test_what_somebody_else_has_mounted_in_place_of_a_volume_is_left_alone_and_the_record_goes(
+    cli: Cli, leader: None, store_url: str, tmp_path: Path, foreign: Callable[[Path], None]
+) -> None:
+    bound(store_url, tmp_path / "made")
+    target = tmp_path / "target"
+    assert cli("volume", "mount", "data", target, "--host", HOST).code == 0
+    subprocess.run(["umount", target], check=True)
+    foreign(target)
+    result = cli("volume", "unmount", "data", "--host", HOST)
+    assert (result.code, result.out) == (0, f"{target} released\n")
+    assert "what is mounted there, foreign (tmpfs), was left alone" in result.err
+    assert (target / "precious").exists()
+    assert mounts_of(read(store_url, PersistentVolume, "v1")) == {}
+
+
+@pytest.mark.netns
+def test_what_lies_on_top_of_a_volume_is_not_unmounted_and_the_other_paths_are(
+    cli: Cli, leader: None, store_url: str, tmp_path: Path, foreign: Callable[[Path], None]
+) -> None:
+    bound(store_url, tmp_path / "made")
+    targets = [tmp_path / name for name in "abc"]
+    for target in targets:
+        assert cli("volume", "mount", "data", target, "--host", HOST).code == 0
+    for target in targets[:2]:
+        foreign(target)
+    result = cli("volume", "unmount", "data", "--host", HOST)
+    assert (result.code, result.out) == (1, f"{targets[2]} unmounted\n")
+    for target in targets[:2]:
+        assert f"cannot unmount v1 from {target}: foreign (tmpfs) is mounted on top of it" in result.err
+        assert (target / "precious").exists()
+    assert result.err.count("nothing was changed") == 2
+    assert mounts_of(read(store_url, PersistentVolume, "v1")) == {HOST: tuple(map(str, targets[:2]))}
+    for target in targets[:2]:
+        subprocess.run(["umount", target], check=True)
+    assert cli("volume", "unmount", "data", "--host", HOST).code == 0
+    assert not any(target.exists() for target in targets)
+
+
 def test_a_claim_that_has_no_volume_in_time_says_why(cli: Cli, leader: None, store_url: str, tmp_path: Path) -> None:
     condition = {"type": "Provisioned", "status": "False", "message": "1Gi were asked for, and 10Mi are free"}
     write(store_url, claim("Pending", volume="", conditions=[condition]))
@@ -215,6 +290,53 @@ def test_the_mounts_of_a_host_that_is_gone_are_given_up_by_name(
     assert cli("delete", "host", HOST, "--force").code == 0
     assert cli("volume", "unmount", "data", "--gone", HOST).out == f"{tmp_path}/made on {HOST} given up\n"
     assert mounts_of(read(store_url, PersistentVolume, "v1")) == {}
+
+
+def test_the_list_says_what_is_wrong_with_a_volume_that_was_there(cli: Cli, store_url: str, tmp_path: Path) -> None:
+    bound(store_url, tmp_path / "made")
+    assert table(cli("volume", "list").out)[1][-1] == "<none>"
+    spec = AssignmentSpec(host=HOST, agent="local-volume", instance="v1")
+    status = AssignmentStatus(state=FAILED, message="cannot reach it", result={"path": "/x"})
+    broken = Assignment(metadata=ObjectMeta(name="local-volume-v1.here", namespace="default"), spec=spec, status=status)
+    write(store_url, broken)
+    assert "cannot reach it" in cli("volume", "list").out
+
+
+def test_the_list_says_that_the_volume_of_a_claim_is_missing(cli: Cli, store_url: str) -> None:
+    write(store_url, claim("Pending", volume="v9"))
+    assert cli("volume", "list").lines[1].endswith('it names the volume "v9", and there is none of that name')
+
+
+def test_the_list_says_that_a_class_is_missing(cli: Cli, store_url: str) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "fats"}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "default"}}
+    write(store_url, from_document(PersistentVolumeClaim, {**claim, "spec": spec}))
+    assert 'there is no StorageClass "fats"' in cli("volume", "list").out
+    fast = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "x"}
+    write(store_url, from_document(StorageClass, fast))
+    assert 'there is no StorageClass "fats"; there are fast' in cli("volume", "list").out
+
+
+async def test_who_may_see_claims_and_volumes_only_gets_their_table() -> None:
+    class Limited(ObjectStore):
+        async def list(self, kind: Any, *arguments: Any, **options: Any) -> Any:
+            if kind not in (PersistentVolumeClaim, PersistentVolume):
+                raise ForbiddenError(f"cannot list {kind.__name__}")
+            return await super().list(kind, *arguments, **options)
+
+    store = Limited(MemoryKeyValue())
+    requests = {"requests": {"storage": "1Gi"}}
+    spec = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": requests}
+    document = {"metadata": {"name": "data", "namespace": "default"}, "spec": spec}
+    await store.create(from_document(PersistentVolumeClaim, document))
+    (row,) = await volume_rows(store, "default")
+    assert (row["name"], row["message"]) == ("data", "")
+
+
+def test_the_list_says_when_nobody_reports_for_a_volume(cli: Cli, store_url: str, tmp_path: Path) -> None:
+    bound(store_url, tmp_path / "made")
+    write(store_url, Host(metadata=ObjectMeta(name=HOST, namespace="default"), status=HostStatus(state="Silent")))
+    assert f"{HOST} does not report: it cannot be used" in cli("volume", "list").out
 
 
 def test_the_list_is_for_programs_too(cli: Cli, store_url: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Killing:
         await self.site.declare(self.first)
         await self.site.until_online(1)
         for role, host in (("leader", self.first), ("agent", self.second)):
-            await self.site.end_process(host, role)
+            await self.site.stop_process(host, role)
             await self._start(role)
 
     async def cycle(self, fatal: Fatal | None) -> list[Step]:
@@ -58,6 +58,9 @@ class Killing:
         self.journal.begin("remove")
         await self.site.qm("delete", "storagenode", self.second.name, "--no-wait")
         await self._until("the second node is gone", lambda: self._shows(1))
+        if not self.journal.died:
+            # The agent looks at its disks once more, and is killed there or noted.
+            await self._until("nothing more is done for it", self._is_quiet)
         self.journal.begin("")
         assert await mounts_of(self.second) == 0
         assert await mounts_of(self.first) == 1

@@ -1,4 +1,5 @@
 """A cluster on virtual hosts, as users make it: every step is a command of `qm` (or of kubectl) on one of the hosts.
+What is waited for is looked up in the store without such a command, which costs a hundred times as much.
 
 Two kinds of it, which tests do not tell apart: an etcd of its own, or a real API server as the store.
 """
@@ -17,9 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from quartermaster.backends.etcd.memory import MEMORY_NAME
+from quartermaster.cli.arguments import parse_targets
+from quartermaster.cli.finding import Query, find_groups
+from quartermaster.cli.output import as_document, as_list
 from quartermaster.operators.settings import HostSettings, write_settings
+from quartermaster.orchestration.joining.access import read_access
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.quantity import Amount
+from quartermaster.stores import Store, open_store
+from quartermaster.stores.kubernetes import KubernetesStore
+from quartermaster.support.errors import NotFoundError
 from quartermaster.testing.lab import Lab, LabProcess, VirtualHost
 from quartermaster.testing.servers import KubernetesServer
 
@@ -46,6 +54,8 @@ spec:
   storageClassName: default-local-default
   resources: {{requests: {{storage: 100Mi}}}}
 """
+# Whoever does not end within 20 s is killed.
+STOP = "kill -TERM $1; for _ in $(seq 200); do kill -0 $1 2>/dev/null || exit 0; sleep 0.1; done; kill -KILL $1"
 
 
 class Site(abc.ABC):
@@ -89,6 +99,10 @@ class Site(abc.ABC):
         """Killed, and not started again."""
 
     @abc.abstractmethod
+    async def stop_process(self, host: VirtualHost, role: str) -> None:
+        """Asked to end, and not started again: nobody has to wait until the lease of a leader runs out."""
+
+    @abc.abstractmethod
     async def apply(self, text: str) -> None: ...
 
     async def declare(self, host: VirtualHost) -> None:
@@ -97,9 +111,22 @@ class Site(abc.ABC):
     async def claim(self, name: str, host: VirtualHost) -> None:
         await self.apply(CLAIM.format(name=name, host=host.name))
 
+    @abc.abstractmethod
+    async def open_store(self) -> Store:
+        """With the rights of whoever uses `qm` on the first host."""
+
     async def show(self, kind: str, name: str = "") -> dict[str, Any]:
-        shown: dict[str, Any] = json.loads(await self.qm("get", kind, *([name] if name else []), "-o", "json"))
-        return shown
+        """What `qm get -o json` prints."""
+        targets = parse_targets((kind, name) if name else (kind,))
+        store = await self.open_store()
+        try:
+            groups = await find_groups(store, targets, Query("default"))
+        finally:
+            await store.close()
+        if missing := [sentence for group in groups for sentence in group.missing]:
+            raise NotFoundError(missing[0])
+        documents = [as_document(obj) for group in groups for obj in group.objects]
+        return documents[0] if name else as_list(documents)
 
     async def until(self, what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S) -> float:
         """Seconds until it held."""
@@ -173,13 +200,21 @@ class Standalone(Site):
     async def end_process(self, host: VirtualHost, role: str) -> None:
         await self.kill_agent(host)
 
+    async def stop_process(self, host: VirtualHost, role: str) -> None:
+        record = json.loads((host.state / "daemons" / "records" / "agent.json").read_text())
+        await host.run(["sh", "-c", STOP, "stop", str(record["pid"])], timeout_s=PATIENCE_S)
+
     async def apply(self, text: str) -> None:
         await self.qm("apply", "-f", "-", stdin=text)
 
+    async def open_store(self) -> Store:
+        access = read_access(self.first.state)
+        assert access is not None, "the first host belongs to no cluster"
+        return await open_store(access.leader_url or access.url)
+
     async def members(self) -> list[str]:
         """The hosts whose member of etcd serves."""
-        path = "jsonpath={.data.members}"
-        memory = json.loads(await self.qm("get", "configmap", MEMORY_NAME, "-o", path))
+        memory = json.loads((await self.show("configmap", MEMORY_NAME))["data"]["members"])
         return sorted(seat["host"] for seat in memory["seats"] if seat["phase"] == "serving")
 
     async def until_members(self, *hosts: VirtualHost) -> None:
@@ -229,12 +264,18 @@ class OnKubernetes(Site):
         await self._processes[host.name, role].signal(signal.SIGKILL)
         await self._processes[host.name, role].wait(10.0)
 
+    async def stop_process(self, host: VirtualHost, role: str) -> None:
+        await self._processes[host.name, role].stop()
+
     async def restart_agent(self, host: VirtualHost) -> None:
         await self.kill_agent(host)
         await self.add(host)
 
     async def apply(self, text: str) -> None:
         await self.server.kubectl("apply", "-f", "-", stdin=text)
+
+    async def open_store(self) -> Store:
+        return await KubernetesStore.open(kubeconfig=self.server.kubeconfig)
 
     async def _spawn(self, host: VirtualHost, role: str) -> None:
         log = host.directory / "logs" / f"{role}.log"

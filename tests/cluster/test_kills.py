@@ -26,6 +26,8 @@ HANDFUL = (
     Fatal(Step("remove", "agent", "run umount: unmount STATE/agents/local/mounts/default/UUID"), after=False),
     Fatal(Step("remove", "leader", "write assignments/local-default.h2", 2), after=False),
 )
+LOOKS = tuple(f"run {program}" for program in ("blkid", "cmp", "dd", "ip", "stat", "wipefs"))
+TRIES = 8
 HINT = "a new place to die at: put it into steps.txt"
 
 on_every_store = pytest.mark.parametrize(
@@ -43,8 +45,12 @@ async def killing(make_site: MakeSite, directory: Path) -> AsyncIterator[Killing
         await made.end()
 
 
-def alike(steps: list[Step]) -> set[tuple[str, str, str]]:
-    return {(step.phase, step.who, step.what) for step in steps}
+def new_places(recorded: list[Step]) -> set[tuple[str, str, str]]:
+    """Steps that are not in the list. An agent looks at its disks whenever something happened to them, in any phase."""
+    known = {(step.phase, step.who, step.what) for step in known_steps()}
+    looks = {what for _, _, what in known if what.partition(":")[0] in LOOKS}
+    found = {(step.phase, step.who, step.what) for step in recorded}
+    return {one for one in found - known if one[2] not in looks}
 
 
 def written_kinds(lines: list[str]) -> set[tuple[str, str, str]]:
@@ -68,7 +74,7 @@ def test_the_handful_is_among_the_steps() -> None:
 async def test_a_death_at_a_handful_of_steps_is_survived(make_site: MakeSite, tmp_path: Path) -> None:
     async with killing(make_site, tmp_path / "dying") as made:
         recorded = await made.cycle(None)
-        assert alike(recorded) - alike(known_steps()) == set(), HINT
+        assert new_places(recorded) == set(), HINT
         for fatal in HANDFUL:
             await made.cycle(fatal)
             assert made.journal.died, f"nobody came to {fatal}"
@@ -82,6 +88,9 @@ async def test_a_death_at_a_handful_of_steps_is_survived(make_site: MakeSite, tm
 async def test_a_death_at_any_step_is_survived(make_site: MakeSite, tmp_path: Path, after: bool) -> None:
     async with killing(make_site, tmp_path / "dying") as made:
         for step in known_steps():
-            await made.cycle(Fatal(step, after))
-            # How often the same is written again depends on who is quicker; that it is written does not.
-            assert made.journal.died or step.number > 1, f"nobody came to {step}"
+            # How often the same is written, and what comes last before the end, depends on who is quicker.
+            for _ in range(TRIES):
+                await made.cycle(Fatal(step, after))
+                if made.journal.died:
+                    break
+            assert made.journal.died, f"nobody came to {step}: take it out of steps.txt if that is not a step any more"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from quartermaster.support import entropy
@@ -27,6 +29,8 @@ spec:
   resources: {requests: {storage: 200Mi}}
 """
 SIZE = 200 << 20
+MOUNTED = "/var/lib/quartermaster/agents/glusterd/mounts/-/*"
+LOOKS = r"\b(pool list|peer status|volume info|volume status|volume heal \S+ (info|statistics))\b"
 LONG_S = 240.0  # a machine that is busy with other things as well
 WRITE = "cd /mnt/data && for n in {files}; do head -c 4M /dev/urandom > file$n; done && sha256sum file* > sums && sync"
 READ = "cd /mnt/data && sha256sum --check --quiet sums"
@@ -91,7 +95,22 @@ async def history(host: VirtualHost) -> list[str]:
     return shown.text.splitlines()
 
 
+def changes(lines: Iterable[str]) -> list[str]:
+    """Of commands that a glusterd was given, those that do not only look: to have a volume healed is none of these."""
+    return [line for line in lines if not re.search(LOOKS, line)]
+
+
+async def state_of_gluster(host: VirtualHost) -> str:
+    """For whoever has to find out why something never came: what gluster itself says, with its last words."""
+    script = (
+        "g='timeout 60 gluster --mode=script'; $g pool list; $g volume info; $g volume status; "
+        "for v in $($g volume list); do $g volume heal $v info; done; tail -n 20 /var/log/glusterfs/glustershd.log"
+    )
+    return (await host.run(["sh", "-c", f"{script}; true"], timeout_s=LONG_S)).text
+
+
 async def left_over(host: VirtualHost) -> list[str]:
-    """The directories of bricks on its disks; a disk that has died has none."""
-    argv = ["find", "/var/lib/quartermaster/agents/glusterd/mounts", "-maxdepth", "3", "-name", "pvc-*", "-type", "d"]
+    """The directories of bricks on its disks, also those that are being removed; a disk that has died has none."""
+    where = "/var/lib/quartermaster/agents/glusterd/mounts"
+    argv = ["find", where, "-maxdepth", "3", "-type", "d", "(", "-name", "pvc-*", "-o", "-name", ".pvc-*", ")"]
     return (await host.run(argv, accept=(0, 1))).text.split()

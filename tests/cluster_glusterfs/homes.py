@@ -9,15 +9,22 @@ from collections.abc import Sequence
 from quartermaster.testing.lab import VirtualHost
 from tests.cluster.sites import ROOT, OnKubernetes, Site, Standalone
 
+from .gluster import LONG_S
+
 CRDS = sorted((ROOT / "deploy" / "crds").glob("*.yaml"))
 # What is left of a host whose store is lost: what agents keep, and the records of daemons that run on.
 KEPT = ("agents", "daemons")
 
 
 async def until_the_store_outlives_a_host(site: Site) -> None:
-    """One that is kept by the hosts themselves does from three members on."""
+    """One that is kept by the hosts themselves does from three members on, whichever hosts have them."""
     if isinstance(site, Standalone):
-        await site.until_members(*site.lab.hosts[:3])
+        standalone = site
+
+        async def three() -> bool:
+            return len(await standalone.members()) >= 3
+
+        await site.until("etcd has three members", three, timeout_s=LONG_S)
 
 
 async def start_again(site: Site, host: VirtualHost) -> None:
@@ -49,7 +56,7 @@ async def throw_the_store_away(site: Site, hosts: Sequence[VirtualHost]) -> None
         await site.server.restart_controller_manager()
         return
     for host in hosts:
-        for name in ("agent", "etcd"):
+        for name in ("agent", "quartermaster-etcd"):
             await _kill(host, name)
     for host in hosts:
         for entry in host.state.iterdir():

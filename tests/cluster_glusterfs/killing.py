@@ -13,6 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from quartermaster.support.errors import CommandError
 from quartermaster.testing.lab import LabProcess, VirtualHost
 from tests.cluster.dying import Fatal, Step
 from tests.cluster.sites import ROOT, Site
@@ -29,6 +30,7 @@ from .gluster import (
     left_over,
     pool_has,
     replace_disk,
+    state_of_gluster,
     until_whole,
 )
 from .homes import processes_of, until_the_store_outlives_a_host
@@ -42,12 +44,22 @@ CALM = CLUSTER.replace("moveDataAfterSeconds: 8", "moveDataAfterSeconds: 120")
 
 
 def known_steps() -> list[Step]:
-    return [Step.of(line) for line in STEPS.read_text().splitlines()]
+    return [*_steps()]
+
+
+def steps_by_chance() -> dict[Step, str]:
+    """Those that no cycle has to come to, with what has to be so for one that does."""
+    return {step: when for step, when in _steps().items() if when}
+
+
+def _steps() -> dict[Step, str]:
+    lines = [line.partition("  # ") for line in STEPS.read_text().splitlines()]
+    return {Step.of(step): when for step, _, when in lines}
 
 
 class Killing:
     def __init__(self, site: Site, directory: Path, phases: Sequence[str] = PHASES) -> None:
-        """`phases`: those that come; without "add" the fourth host is not needed."""
+        """`phases`: those that come; without "create" the volume is there when they begin."""
         self.site = site
         self.phases = phases
         self.journal = Journal(directory)
@@ -60,16 +72,17 @@ class Killing:
         self.journal.arm_all([])
         self.journal.begin("")
         *three, fourth = self.site.lab.hosts
-        if "add" in self.phases:
-            await self.site.add(fourth)
+        await self.site.add(fourth)
         await self.site.apply("---\n".join([CALM, *(NODE.format(host=host.name) for host in three)]))
         await until_whole(self.site, 3)
-        if "add" in self.phases:
+        if self.phases == PHASES:
             await until_the_store_outlives_a_host(self.site)  # what makes it so would be steps as well
-        for host, role in self._roles():
-            await self.site.end_process(host, role)
+        for host, role in processes_of(self.site):
+            await self.site.stop_process(host, role)
             await self._start(host, role)
         await self._until("three nodes serve", lambda: is_whole(self.site, 3))
+        if "create" not in self.phases:
+            await self._create()
 
     async def cycle(self, fatals: Sequence[Fatal]) -> list[Step]:
         """All that was done, when all phases have come to their end; whoever died in between is back."""
@@ -88,7 +101,7 @@ class Killing:
         await self.site.apply(CLAIM)
         await self._until("the claim is bound", self._is_bound)
         await self._until("the volume is whole", lambda: is_whole(self.site, 3))
-        await self.site.qm("volume", "mount", "data", "/mnt/data", host=self._second)
+        await self._until("the volume is mounted", self._is_mounted)
         await self._second.run(["sh", "-c", WRITE.format(files="1 2")], timeout_s=90)
 
     async def _add(self) -> None:
@@ -118,10 +131,6 @@ class Killing:
         await self.site.qm("delete", "pvc", "data", "--no-wait")
         await self._until("no volume and no brick is left", self._is_deleted)
 
-    def _roles(self) -> list[tuple[VirtualHost, str]]:
-        unused = () if "add" in self.phases else (self._fourth.name,)
-        return [(host, role) for host, role in processes_of(self.site) if host.name not in unused]
-
     @property
     def _second(self) -> VirtualHost:
         return self.site.lab.hosts[1]
@@ -138,12 +147,15 @@ class Killing:
 
     async def _until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
         async def revived() -> bool:
-            for host, role in self._roles():
+            for host, role in processes_of(self.site):
                 if not self._processes[host.name, role].running:
                     await self._start(host, role)
             return await holds()
 
-        await self.site.until(what, revived, timeout_s=PHASE_S)
+        try:
+            await self.site.until(what, revived, timeout_s=PHASE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{await state_of_gluster(self.site.first)}") from error
         await self.site.until("nothing more is done", self._is_quiet, timeout_s=PHASE_S)
 
     async def _is_quiet(self) -> bool:
@@ -153,6 +165,14 @@ class Killing:
 
     async def _is_bound(self) -> bool:
         return bool((await self.site.show("pvc", "data")).get("status", {}).get("phase") == "Bound")
+
+    async def _is_mounted(self) -> bool:
+        """Who is to grant it may have died: it is asked for again, as somebody would."""
+        try:
+            await self.site.qm("volume", "mount", "data", "/mnt/data", host=self._second)
+        except CommandError:
+            return False
+        return True
 
     async def _is_without(self, gone: VirtualHost) -> bool:
         """It has no brick, is in no pool and has no assignment; the others have all that it had."""

@@ -8,6 +8,7 @@ from tests.cluster.sites import Site
 
 from .gluster import (
     LONG_S,
+    MOUNTED,
     NODE,
     READ,
     WRITE,
@@ -22,7 +23,6 @@ from .gluster import (
 
 pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(600)]
 DISK = 900 << 20
-MOUNTED = "/var/lib/quartermaster/agents/glusterd/mounts/-/*"
 
 
 async def test_a_fourth_node_comes_and_the_one_that_kept_the_volume_goes(site: Site) -> None:

@@ -7,7 +7,19 @@ import pytest
 from quartermaster.testing.lab import VirtualHost
 from tests.cluster.sites import Site
 
-from .gluster import LONG_S, READ, WRITE, bricks_of, left_over, pool_has, status_of, until_whole, with_files
+from .gluster import (
+    LONG_S,
+    MOUNTED,
+    READ,
+    WRITE,
+    bricks_of,
+    left_over,
+    pool_has,
+    replace_disk,
+    status_of,
+    until_whole,
+    with_files,
+)
 from .homes import start_again, until_the_store_outlives_a_host
 
 pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(600)]
@@ -55,3 +67,25 @@ async def test_a_host_that_was_killed_and_started_again_catches_up(site: Site) -
     await until_missed(site)
     await start_again(site, third)
     await all_is_as_it_was(site, third)
+
+
+async def test_a_host_that_is_started_again_after_a_brick_was_replaced_is_of_the_pool_as_before(site: Site) -> None:
+    """The glusterds have put their own names into who may mount while the brick was replaced."""
+    _, second, third, _ = site.lab.hosts
+    await with_files(site)
+    await until_the_store_outlives_a_host(site)
+    before = await second.run(["gluster", "volume", "info"])
+    await second.run(["sh", "-c", f"xfs_io -x -c shutdown {MOUNTED}"])
+    await replace_disk(second)
+
+    async def is_replaced() -> bool:
+        return (await third.run(["gluster", "volume", "info"])).text != before.text
+
+    await site.until("another brick has its place", is_replaced, timeout_s=LONG_S)
+    await until_whole(site, 3)
+    await third.kill()
+    await until_missed(site)
+    await start_again(site, third)
+    await until_whole(site, 3)
+    assert await pool_has(site.lab.hosts[0], 3)
+    await second.run(["sh", "-c", READ], timeout_s=60)

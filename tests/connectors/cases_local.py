@@ -26,6 +26,14 @@ CASES = [
         prepare=lambda world: world.add_device("vdb", serial="disk-7"),
     ),
     Case(
+        "local device to read",
+        local("LOCAL", "dev/vdb", volumeId="local-1", accessMode="ro"),
+        connect=[["losetup", "--find", "--show", "--nooverlap", "--read-only", "{world}/dev/vdb"]],
+        disconnect=[["losetup", "--detach", "{world}/dev/loop0"]],
+        path="{world}/dev/disk/by-id/quartermaster-local-1",
+        prepare=lambda world: world.add_device("vdb", serial="disk-7"),
+    ),
+    Case(
         "local directory",
         lambda world: {"driver_volume_type": "local", "data": {"directory": str(world.path("etc"))}},
         connect=[],

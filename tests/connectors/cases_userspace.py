@@ -14,6 +14,7 @@ from unittest.mock import patch
 import msgspec
 
 from quartermaster.connectors import userspace
+from quartermaster.connectors.drivers import iscsi_inquiry, iscsi_userspace
 from quartermaster.connectors.drivers.iscsi_userspace import IscsiPath, IscsiUserspacePlace
 from quartermaster.connectors.drivers.nbd import NbdPlace
 from quartermaster.connectors.names import digest_of
@@ -38,7 +39,7 @@ def daemons_in(world: World) -> Iterator[None]:
         )
 
     try:
-        with patch.object(userspace, "runtime_of", runtime):
+        with patch.object(userspace, "runtime_of", runtime), patch.object(iscsi_userspace, "ask_lun", target_of(world)):
             yield
     finally:
         for process in Path("/proc").glob("[0-9]*"):
@@ -48,6 +49,18 @@ def daemons_in(world: World) -> Iterator[None]:
                     os.kill(int(process.name), signal.SIGKILL)
 
 
+def target_of(world: World) -> Any:
+    """In place of the target: what its LUNs say they are, or the kind of its refusal where the world has one."""
+
+    async def tell(_context: Any, lun: Any, **_login: Any) -> tuple[str, ...]:
+        said = world.fact("target_says", f"naa.60014050000000000000000000000{lun.lun:03x}")
+        if said.isalpha():
+            raise iscsi_inquiry._failure(f"open {lun.name}", said, "as the world has it")
+        return (said,) if said else ()
+
+    return tell
+
+
 def prepare(world: World) -> None:
     """The directories of the library that stay once they were made."""
     for name in ("state/userspace", "state/daemons/records", "state/daemons/logs"):
@@ -55,7 +68,12 @@ def prepare(world: World) -> None:
 
 
 def directory_of(type: str, place: msgspec.Struct) -> str:
-    key = digest_of(f"{type} {msgspec.json.encode(place, order='sorted').decode()}")
+    known = {
+        key: sorted(value, key=repr) if isinstance(value, list | tuple) else value
+        for key, value in msgspec.to_builtins(place).items()
+        if key != "wwid"
+    }
+    key = digest_of(f"{type} {msgspec.json.encode(known, order='sorted').decode()}")
     return f"{{world}}/state/userspace/{key}"
 
 

@@ -36,13 +36,9 @@ def nbd_server(image: Path, *, port: int = 0) -> Iterator[int]:
 @contextmanager
 def iscsi_target(image: Path, *, chap: bool = False) -> Iterator[IscsiTarget]:
     port = free_port()
-    control = str(1 + port % 30000)  # the number of tgtd's own socket, which is not larger than a short
-
-    def admin(*arguments: str, check: bool = True) -> bool:
-        argv = ["tgtadm", "-C", control, "--lld", "iscsi", *arguments]
-        return subprocess.run(argv, check=check, capture_output=True, timeout=10).returncode == 0
-
-    with running(["tgtd", "-f", "-C", control, "--iscsi", f"portal=127.0.0.1:{port}"]):
+    target = IscsiTarget(f"127.0.0.1:{port}")
+    admin = admin_of(target)
+    with running(["tgtd", "-f", "-C", control_of(target), "--iscsi", f"portal=127.0.0.1:{port}"]):
         wait_for(lambda: admin("--mode", "target", "--op", "show", check=False))
         admin("--mode", "target", "--op", "new", "--tid", "1", "--targetname", IQN)
         admin("--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "--backing-store", str(image))
@@ -50,7 +46,20 @@ def iscsi_target(image: Path, *, chap: bool = False) -> Iterator[IscsiTarget]:
         if chap:
             admin("--mode", "account", "--op", "new", "--user", USER, "--password", PASSWORD)
             admin("--mode", "account", "--op", "bind", "--tid", "1", "--user", USER)
-        yield IscsiTarget(f"127.0.0.1:{port}")
+        yield target
+
+
+def control_of(target: IscsiTarget) -> str:
+    """The number of tgtd's own socket, which is not larger than a short."""
+    return str(1 + int(target.portal.rpartition(":")[2]) % 30000)
+
+
+def admin_of(target: IscsiTarget) -> Callable[..., bool]:
+    def admin(*arguments: str, check: bool = True) -> bool:
+        argv = ["tgtadm", "-C", control_of(target), "--lld", "iscsi", *arguments]
+        return subprocess.run(argv, check=check, capture_output=True, timeout=10).returncode == 0
+
+    return admin
 
 
 @contextmanager
@@ -64,6 +73,19 @@ def running(argv: list[str]) -> Iterator[int]:
         finally:
             with suppress(ProcessLookupError):
                 os.kill(child.pid, signal.SIGKILL)
+
+
+def daemons_of(directory: Path) -> list[int]:
+    """The clients of a connector with its state in the directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"qemu-storage-daemon" in arguments and os.fsencode(directory) in arguments:
+            found.append(int(process.name))
+    return found
 
 
 def free_port() -> int:

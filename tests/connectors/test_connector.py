@@ -1,5 +1,6 @@
 """Bad input and danger: a typed error that names what is wrong, and the host as it was before."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from quartermaster.connectors import (
     UnsupportedDriverError,
     VolumeBusyError,
 )
-from quartermaster.connectors.connector import Connector
+from quartermaster.connectors.connector import Connector, open_connector
 from quartermaster.connectors.leftovers import VARIABLE, at_work_for, mark, wait_for_leftovers
 from quartermaster.host.commands import Command, HostCommands
 from quartermaster.support.errors import CommandError, DeadlineError, HostError, MountBusyError, QuartermasterError
@@ -65,6 +66,68 @@ async def test_wrong_data_change_nothing(world: World) -> None:
     with pytest.raises(ConnectionDataError, match=r"data\.export: is missing"):
         await connector_in(world).connect({"driverVolumeType": "NFS", "data": {}})
     assert world.snapshot() == before
+
+
+@pytest.mark.parametrize("given", [None, [], "NFS", 7])
+async def test_what_is_no_connection_information_at_all_is_said_to_be_so(world: World, given: Any) -> None:
+    with pytest.raises(ConnectionDataError, match="not an object"):
+        await connector_in(world).connect(given)
+
+
+@pytest.mark.parametrize(
+    ("type", "data", "words"),
+    [
+        ("NFS", {"export": "192.0.2.1:/vol", "name": "/etc/shadow"}, "leads out of the file system"),
+        ("NFS", {"export": "192.0.2.1:/vol", "name": "../../etc/shadow"}, "leads out of the file system"),
+        ("NFS", {"export": "192.0.2.1:/vol", "mount_point_base": "mounts"}, "does not begin with /"),
+        ("CEPHFS", {"monitors": "192.0.2.1", "name": "a/../../b"}, "leads out of the file system"),
+        ("VZSTORAGE", {"export": "stor1", "name": "/etc/shadow"}, "leads out of the file system"),
+        ("SMBFS", {"export": "//192.0.2.1/a", "username": "a", "password": "b\ndomain=c"}, "control character"),
+        ("LOCAL", {"devicePath": "disk.img"}, "does not begin with /"),
+        ("GPFS", {"devicePath": "disk.img"}, "does not begin with /"),
+    ],
+)
+async def test_data_that_lead_elsewhere_than_to_a_volume_are_refused(
+    world: World, type: str, data: dict[str, Any], words: str
+) -> None:
+    before = world.snapshot()
+    with pytest.raises(ConnectionDataError, match=words):
+        await connector_in(world).connect({"driverVolumeType": type, "data": data})
+    assert world.snapshot() == before
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+async def test_the_directory_of_the_records_may_be_text(world: World, kind: Any) -> None:
+    connector = open_connector(directory=kind(world.path("state")), mount_directory=kind(world.path("mounts")))
+    assert (await connector.list(foreign=False)).attachments == ()
+
+
+@pytest.mark.slow
+async def test_a_program_that_does_not_end_with_its_time_keeps_the_record(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.install(mount="tests.connectors.harness.tools:hanging")
+    connector = connector_in(world)
+    monkeypatch.setattr("quartermaster.connectors.attaching.at_work_for", lambda *_: [1])
+    with pytest.raises(DeadlineError) as caught:
+        await connector.connect(nfs(), timeout_s=1)
+    assert "process 1 is still at work" in caught.value.__notes__[0]
+    monkeypatch.undo()
+    world.install(**COMMON)
+    assert [(one.volume_id, one.was, one.problem) for one in await connector.recover()] == [
+        ("volume-1", "connecting", "")
+    ]
+
+
+async def test_what_a_connect_has_not_claimed_is_not_taken_back(world: World) -> None:
+    """It had been here before; the connect had failed, given its claim back, and died before it was forgotten."""
+    connector = connector_in(world)
+    await connector.connect(local(world))
+    file = world.path("state/attachments/local-1.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "state": "connecting", "claims": {}}))
+    assert [one.problem for one in await connector.recover()] == [""]
+    assert not file.exists()
+    assert world.path("sys/class/block/loop0").exists()
 
 
 async def test_a_server_that_refuses_is_quoted(world: World) -> None:
@@ -145,8 +208,10 @@ async def test_a_device_that_is_another_volume_by_now_is_given_up_by_force_and_s
     await connector.connect(info)
     world.path("sys/class/block/vdb/serial").write_text("second")
     before = world.snapshot()
-    with pytest.raises(IdentityMismatchError):
+    with pytest.raises(IdentityMismatchError) as refused:
         await connector.disconnect(info)
+    assert "force=True" in refused.value.hint
+    assert "qm connector disconnect --force" in refused.value.hint
     assert world.snapshot() == before
     await connector.disconnect(info, force=True)
     assert (await connector.list(foreign=False)).attachments == ()
@@ -228,7 +293,7 @@ async def test_what_others_have_mounted_is_listed_as_not_ours(world: World) -> N
 
 @pytest.mark.slow
 async def test_a_volume_that_hangs_does_not_hold_up_another(world: World) -> None:
-    world.install(mount="tests.connectors.harness.tools:hanging_mount")
+    world.install(mount="tests.connectors.harness.tools:hanging")
     connector = connector_in(world, timeout_s=5)
     async with TaskGroup() as group:
         slow = group.start(failure_of(connector.connect(nfs(export="192.0.2.9:/dead"), timeout_s=2)))
@@ -247,18 +312,19 @@ async def failure_of(work: Any) -> BaseException | None:
 
 
 @pytest.mark.slow
-async def test_a_program_that_outlives_its_starter_is_waited_for_and_its_daemon_is_not() -> None:
+async def test_a_program_that_outlives_its_starter_is_waited_for_and_its_daemon_is_not(tmp_path: Path) -> None:
     script = "sleep 30 </dev/null >/dev/null 2>&1 & sleep 0.5"
     argv = ("sh", "-c", script)
-    command = Command(argv, verb="try", environment={VARIABLE: mark(["volume 1", "session 7"], argv)})
+    command = Command(argv, verb="try", environment={VARIABLE: mark(tmp_path, ["volume 1", "session 7"], argv)})
     async with TaskGroup() as group:
         group.start(HostCommands().run(command))
-        while not at_work_for("session 7"):
+        while not at_work_for(tmp_path, "session 7"):
             await wait_a_moment()
-        assert len(at_work_for("volume 1")) == 1
-        await wait_for_leftovers("volume 1", timeout_s=10, what="it")
-        assert at_work_for("session 7") == []
-        assert at_work_for("another") == []
+        assert len(at_work_for(tmp_path, "volume 1")) == 1
+        assert at_work_for(tmp_path / "another", "volume 1") == []
+        await wait_for_leftovers(tmp_path, "volume 1", timeout_s=10, what="it")
+        assert at_work_for(tmp_path, "session 7") == []
+        assert at_work_for(tmp_path, "another") == []
     end_sleepers()
 
 

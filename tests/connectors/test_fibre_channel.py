@@ -82,6 +82,15 @@ async def test_a_flat_address_is_what_the_kernel_is_asked_for(world: World) -> N
     assert world.path("sys/class/scsi_device/3:0:2:16640").exists()
 
 
+async def test_disks_of_others_are_listed_and_ours_are_not(world: World) -> None:
+    tools_scsi.add_disk(world, "3:0:2:256")
+    connector = connector_in(world)
+    await connector.connect(info(targetWwn=SECOND_PORT)(world))
+    assert [(one.kind, one.path) for one in (await connector.list()).foreign] == [
+        ("device", str(world.path("dev/sdb")))
+    ]
+
+
 @pytest.mark.parametrize(
     ("lun", "unit", "number"),
     [

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from quartermaster.connectors import (
+    AttachmentConflictError,
     AuthenticationError,
     IdentityMismatchError,
     NotAppearingError,
@@ -16,7 +17,7 @@ from quartermaster.connectors.driver import KERNEL
 from quartermaster.connectors.drivers.iscsi_records import Target, record_text
 from quartermaster.connectors.drivers.iscsi_sessions import parse_portal
 from quartermaster.connectors.model import DriverType
-from tests.connectors import tools_iscsi
+from tests.connectors import tools_iscsi, tools_multipath, tools_scsi
 from tests.connectors.cases_iscsi import (
     IQN,
     PORTAL,
@@ -68,8 +69,11 @@ async def test_a_payload_of_cinder_connects_unchanged_and_a_user_name_means_chap
     world.set_fact("portals", {"fake_iscsi_service_iqn": ["1.2.3.4:3260"]})
     world.set_fact("luns", {"fake_iscsi_service_iqn": {"42": lun()}})
     world.set_fact("chap", {"fake_iscsi_service_iqn": ["provider", "auth"]})
+    before = world.snapshot()
     attachment = await connector_in(world).connect(CINDER)
     assert (attachment.volume_id, attachment.identity) == ("fake_id", f"naa.{WWID}")
+    assert await connector_in(world).disconnect(CINDER) == attachment.path
+    assert world.snapshot() == before
 
 
 async def test_the_session_stays_until_its_last_volume_goes(world: World) -> None:
@@ -192,7 +196,7 @@ async def test_paths_that_are_different_volumes_are_never_made_one_device(world:
 async def test_a_lun_that_never_appears_is_an_error_in_time_and_leaves_nothing(world: World) -> None:
     before = world.snapshot()
     with pytest.raises(NotAppearingError, match="LUN 9 of"):
-        await connector_in(world).connect(info(targetLun=9), timeout_s=1.0)
+        await connector_in(world).connect(info(targetLun=9), timeout_s=6.0)
     assert world.snapshot() == before
 
 
@@ -241,6 +245,32 @@ async def test_force_leaves_a_disk_that_this_host_has_found_as_another_volume(wo
 async def test_a_disk_that_does_not_say_what_it_is_is_what_the_kernel_found(world: World, code: int) -> None:
     world.set_fact("no_page", code)
     assert (await connector_in(world).connect(info())).identity == f"naa.{WWID}"
+
+
+async def test_portals_in_another_order_and_a_wwid_that_comes_later_are_the_same_volume(world: World) -> None:
+    connector = connector_in(world, multipath=True)
+    first = await connector.connect(info(**{**SEVERAL, "wwid": ""}))
+    turned = {name: values[::-1] for name, values in SEVERAL.items() if isinstance(values, list)}
+    assert await connector.connect(info(**turned, wwid=f"naa.{WWID}")) == first
+    with pytest.raises(AttachmentConflictError):
+        await connector.connect(info(**turned, wwid=f"naa.{OTHER_WWID}"))
+    with pytest.raises(AttachmentConflictError):
+        await connector.connect(info())
+
+
+async def test_sessions_and_maps_of_others_are_listed_and_ours_are_not(world: World) -> None:
+    tools_iscsi.make_session(world, 1, IQN, "192.0.2.1", "3260")
+    disk = tools_scsi.add_disk(world, "3:0:0:1")
+    tools_multipath.multipath(world, ["-a", f"/dev/{disk}"], "")
+    tools_multipath.multipathd(world, ["add", "path", disk], "")
+    connector = connector_in(world, multipath=True)
+    device = str(world.path("dev/dm-0"))
+    assert [(one.kind, one.name, one.path) for one in (await connector.list()).foreign] == [
+        ("session", f"{PORTAL} {IQN}", ""),
+        ("map", f"3{WWID}", device),
+    ]
+    await connector.connect(info())
+    assert (await connector.list()).foreign == ()
 
 
 async def test_a_record_that_was_there_before_comes_back(world: World) -> None:

@@ -1,14 +1,24 @@
 """The documents: their JSON is the specification's, key by key."""
 
 import json
+from typing import Any
 
 import pytest
 
 import quartermaster.connectors as connectors
-from quartermaster.connectors import ConnectionDataError, ConnectionInfo, ConnectorProperties, DriverType, Platform
+from quartermaster.connectors import (
+    ConnectionDataError,
+    ConnectionInfo,
+    ConnectorProperties,
+    DriverType,
+    Platform,
+    to_map,
+)
+from quartermaster.connectors.drivers.iscsi import IscsiConnectionData
 from quartermaster.connectors.model import normal_type, platform_of
+from quartermaster.connectors.payload import decode
 
-ISCSI = {
+ISCSI: dict[str, Any] = {
     "driverVolumeType": "ISCSI",
     "data": {
         "targetDiscovered": False,
@@ -35,6 +45,21 @@ def test_a_round_trip_adds_loses_and_renames_nothing(document: dict[str, object]
     assert again.to_map() == document
     assert json.loads(again.to_json()) == document
     assert list(json.loads(again.to_json())) == list(document)
+
+
+@pytest.mark.parametrize("change", [{}, {"authUsername": "", "authPassword": ""}, {"targetDiscovered": True}], ids=str)
+def test_the_typed_data_of_iscsi_have_the_keys_and_values_of_the_specification(change: dict[str, object]) -> None:
+    data = {**ISCSI["data"], **change}
+    made = decode(IscsiConnectionData, data, driver="ISCSI")
+    assert to_map(made) == data
+    assert decode(IscsiConnectionData, to_map(made), driver="ISCSI") == made
+
+
+def test_typed_data_with_lists_say_nothing_of_a_lun_that_they_do_not_name() -> None:
+    several = {"targetPortals": ["192.0.2.1:3260"], "targetIqns": ["iqn.2026-01.test:disk"], "targetLuns": [1]}
+    made = decode(IscsiConnectionData, several, driver="ISCSI")
+    assert "targetLun" not in to_map(made)
+    assert decode(IscsiConnectionData, to_map(made), driver="ISCSI") == made
 
 
 def test_properties_have_the_seven_keys_of_the_specification_always() -> None:

@@ -45,8 +45,8 @@ def test_all_mistakes_come_at_once_with_their_keys() -> None:
     found = {problem.path: problem.message for problem in caught.value.problems}
     assert found == {
         "data.targetPortal": "is missing",
-        "data.targetLun": "expected `int`, got `str`",
-        "data.authPassword": "expected `str`, got `int`",
+        "data.targetLun": "must be a whole number, is text",
+        "data.authPassword": "must be text, is a whole number",
     }
 
 
@@ -100,3 +100,8 @@ def test_the_volume_is_named_by_the_first_that_names_it(document: dict[str, obje
 def test_a_volume_without_a_name_has_one_by_what_it_is() -> None:
     info = ConnectionInfo("T", {})
     assert volume_id_of(info, Data("p", 1)) == volume_id_of(info, Data("p", 1)) != volume_id_of(info, Data("p", 2))
+
+
+def test_what_is_nested_without_end_is_no_connection_information() -> None:
+    with pytest.raises(ConnectionDataError, match="nested too deeply"):
+        ConnectionInfo.from_json('{"a":' * 3_000)

@@ -24,7 +24,7 @@ def test_every_driver_can_be_loaded_and_says_what_it_serves(name: str) -> None:
 
 
 def test_windows_has_no_driver_and_is_told_so() -> None:
-    with pytest.raises(UnsupportedDriverError, match="cannot connect NFS: not supported on WIN"):
+    with pytest.raises(UnsupportedDriverError, match="cannot use NFS: not supported on WIN"):
         find_driver("NFS", platform=Platform.X86, os_type=OsType.WINDOWS)
 
 

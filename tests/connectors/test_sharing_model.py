@@ -1,7 +1,7 @@
-"""Volumes that share exports and files, in any order of connects, disconnects, crashes and recoveries.
+"""Volumes that share exports, files, targets and LUNs, in any order of connects, disconnects, crashes and recoveries.
 
-After every step the host is compared with a model that is three lines long: a mount is there as long as a volume on it
-is connected, or one whose connect or disconnect died and was not recovered.
+After every step the host is compared with a model that is three lines long: a mount, a session or a disk is there as
+long as a volume on it is connected, or one whose connect or disconnect died and was not recovered.
 """
 
 import asyncio
@@ -18,6 +18,10 @@ from hypothesis import strategies as st
 from quartermaster.connectors import leftovers
 from quartermaster.connectors.mounting import target_of
 from quartermaster.connectors.records import State
+from tests.connectors import tools_iscsi, tools_scsi
+from tests.connectors.cases_iscsi import IQN, PORTAL, SECOND_IQN, SECOND_PORTAL
+from tests.connectors.cases_iscsi import info as iscsi_info
+from tests.connectors.cases_iscsi import prepare as prepare_iscsi
 from tests.connectors.harness.inprocess import Crash, Life, connector_without_processes
 from tests.connectors.harness.tools import COMMON
 from tests.connectors.harness.world import World
@@ -26,19 +30,26 @@ EXPORTS = ("192.0.2.1:/a", "192.0.2.1:/b")
 NAMES = ("volume-1", "volume-2", "volume-3")
 VOLUMES = [(export, name) for export in EXPORTS for name in NAMES]
 FILES = ("one.img", "two.img")
+LUNS = (f"{IQN} 1", f"{IQN} 2", f"{SECOND_IQN} 4")
+PORTALS = {IQN: PORTAL, SECOND_IQN: SECOND_PORTAL}
+TOOLS = {**COMMON, **tools_iscsi.TOOLS}
 
 nfs = st.sampled_from(VOLUMES).map(lambda volume: ("NFS", *volume))
 local = st.tuples(st.just("LOCAL"), st.sampled_from(FILES), st.sampled_from(("first", "second")))
+iscsi = st.tuples(st.just("ISCSI"), st.sampled_from(LUNS), st.sampled_from(("first", "second")))
 step = st.tuples(
     st.sampled_from(("connect", "disconnect", "recover")),
-    st.one_of(nfs, local),
-    st.one_of(st.just(-1), st.integers(0, 14)),  # the step in which the process dies
+    st.one_of(nfs, local, iscsi),
+    st.one_of(st.just(-1), st.integers(0, 16)),  # the step in which the process dies
     st.booleans(),  # after its effect
 )
 
 
 def info_of(world: World, volume: tuple[str, str, str]) -> dict[str, Any]:
     kind, where, name = volume
+    if kind == "ISCSI":
+        iqn, _, number = where.partition(" ")
+        return iscsi_info(targetIqn=iqn, targetPortal=PORTALS[iqn], targetLun=number, volumeId=f"{where} {name}")
     if kind == "NFS":
         return {"driverVolumeType": kind, "data": {"export": where, "name": name, "volumeId": f"{where} {name}"}}
     return {"driverVolumeType": kind, "data": {"devicePath": str(world.path(where)), "volumeId": f"{where} {name}"}}
@@ -49,7 +60,17 @@ def world_in(directory: Path) -> World:
     world.set_fact("files", {export: list(NAMES) for export in EXPORTS})
     for name in FILES:
         world.path(name).write_bytes(b"\0" * 1024)
+    prepare_iscsi(world)
+    wwids = {lun: f"6001405{number:025x}" for number, lun in enumerate(LUNS)}
+    world.set_fact(
+        "luns",
+        {iqn: {lun.split()[1]: {"wwid": wwids[lun], "size": "2048"} for lun in LUNS if iqn in lun} for iqn in PORTALS},
+    )
     return world
+
+
+def where_it_is(volume: tuple[str, str, str]) -> tuple[str, str]:
+    return volume[0], volume[1]
 
 
 class Host:
@@ -62,7 +83,7 @@ class Host:
 
     def learn(self) -> None:
         """After a crash the records say how far it came."""
-        connector = connector_without_processes(self.world, COMMON, Life())
+        connector = connector_without_processes(self.world, TOOLS, Life())
         states = {one.volume_id: one.state for one in connector._attaching.records.all()}
         for volume in [*self.connected, *self.unfinished]:
             state = states.get(f"{volume[1]} {volume[2]}")
@@ -75,6 +96,7 @@ class Host:
 
     def check(self) -> None:
         users = self.connected | self.unfinished
+        self.check_disks(users)
         here = {mount["source"] for mount in self.world.mounts()} - {"/dev/sda1"}
         assert {where for kind, where, _ in self.connected if kind == "NFS"} <= here
         assert here <= {where for kind, where, _ in users if kind == "NFS"}
@@ -85,9 +107,24 @@ class Host:
         assert {where for kind, where, _ in self.connected if kind == "LOCAL"} <= files
         assert files <= {where for kind, where, _ in users if kind == "LOCAL"}
 
+    def check_disks(self, users: set[tuple[str, str, str]]) -> None:
+        sessions = {
+            int(path.name.removeprefix("session")) + 2: (path / "targetname").read_text()
+            for path in self.world.path(tools_iscsi.SESSIONS).iterdir()
+        }
+        addresses = [path.name.split(":") for path in self.world.path(tools_scsi.SCSI).iterdir()]
+        here = {("ISCSI", f"{sessions[int(host)]} {lun}") for host, _, _, lun in addresses}
+        wanted = {where_it_is(volume) for volume in self.connected if volume[0] == "ISCSI"}
+        assert wanted <= here <= {where_it_is(volume) for volume in users}
+        assert {where.split()[0] for _, where in wanted} <= {*sessions.values()}
+        assert {*sessions.values()} <= {where.split()[0] for kind, where, _ in users if kind == "ISCSI"}
+        if not self.unfinished:
+            records = {path.name for path in self.world.path("etc/iscsi/nodes").iterdir()}
+            assert records == {*sessions.values()} == {where.split()[0] for _, where in wanted}
+
 
 async def perform(host: Host, action: str, volume: tuple[str, str, str], life: Life) -> None:
-    connector = connector_without_processes(host.world, COMMON, life)
+    connector = connector_without_processes(host.world, TOOLS, life)
     info = info_of(host.world, volume)
     try:
         if action == "connect":

@@ -22,7 +22,7 @@ from quartermaster.connectors.errors import (
 from quartermaster.connectors.secret import Secret
 from quartermaster.connectors.servers import ANSWER_S, LEAST_S, answer_s
 from quartermaster.host.commands import Command, HostCommands, Result
-from quartermaster.support.errors import QuartermasterError
+from quartermaster.support.errors import CommandError, QuartermasterError
 from tests.connectors import cases_nvmeof, cases_vendors, stubs_vendors
 from tests.connectors.harness.case import CANARY, Case
 from tests.connectors.harness.running import connector_in
@@ -225,6 +225,15 @@ def test_a_controller_of_somebody_else_is_not_disconnected(tmp_path: Path) -> No
     connect(world, info)
     disconnect(world, info)
     assert world.path("sys/class/nvme/nvme0").is_dir()
+
+
+def test_a_device_of_another_drbd_resource_is_not_given_out(tmp_path: Path) -> None:
+    world = case("drbd").world(tmp_path)
+    world.add_device("drbd7")
+    before = world.snapshot()
+    with pytest.raises(CommandError, match="exists already"):
+        connect(world, case("drbd").info(world))
+    assert world.snapshot() == before
 
 
 def test_a_server_list_of_the_administrator_is_kept(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def multipathd(world: World, arguments: list[str], _stdin: str) -> Answer:
             size = (world.path(BLOCK) / disk / "size").read_text()
             world.add_device(name, size=size, dm__uuid=f"mpath-3{wwid}", dm__name=f"3{wwid}")
         (world.path(BLOCK) / disk / "holders" / name).mkdir(parents=True, exist_ok=True)
+        (world.path(BLOCK) / name / "slaves" / disk).mkdir(parents=True, exist_ok=True)
     return 0, "ok\n", ""
 
 

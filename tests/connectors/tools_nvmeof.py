@@ -28,6 +28,10 @@ def nvme(world: World, arguments: list[str], _stdin: str) -> Answer:
     return 0, "", ""
 
 
+def nvme_without_the_kernel(_world: World, _arguments: list[str], _stdin: str) -> Answer:
+    return 1, "", "Failed to scan topology: No such file or directory"
+
+
 def fabrics(world: World, _path: Path, text: str) -> None:
     """What is written to /dev/nvme-fabrics. `tee` has no way to fail here; the controller is missing then."""
     connect(world, dict(part.partition("=")[::2] for part in text.split(",")))

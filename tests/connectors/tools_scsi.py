@@ -1,11 +1,13 @@
 """SCSI disks and Fibre Channel of a fake host.
 
 What the storage systems have is in the facts: `luns` = {target: {LUN: {"wwid": …, "size": …}}}, where a target is an
-iSCSI name or a port's name. A disk in sysfs keeps what it was when it was found; `sg_vpd` asks the storage system.
+iSCSI name or a port's name. A disk in sysfs keeps what it was when it was found; `sg_vpd` asks the storage system. What
+is flushed to a disk that is another volume by now is in the fact `spoiled`.
 """
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ HOOKS = {
     "/scan": f"{_MODULE}:scan",
     "device/delete": f"{_MODULE}:delete",
     "device/rescan": f"{_MODULE}:rescan",
+    "device/state": f"{_MODULE}:change_state",
     "/port_rescan": f"{_MODULE}:port_rescan",
     "/unit_add": f"{_MODULE}:unit_add",
     "/unit_remove": f"{_MODULE}:unit_remove",
@@ -113,6 +116,12 @@ def rescan(world: World, path: Path, _text: str) -> None:
     (world.path(BLOCK) / name / "size").write_text(_live(world, name)["size"])
 
 
+def change_state(_world: World, path: Path, text: str) -> None:
+    if text not in ("offline\n", "running\n"):
+        raise OSError(errno.EINVAL, "Invalid argument")
+    path.write_text(text.strip())
+
+
 def address_of(world: World, disk: str) -> str:
     return next(path.parents[2].name for path in world.path(SCSI).glob(f"*/device/block/{disk}"))
 
@@ -128,8 +137,16 @@ def sg_vpd(world: World, arguments: list[str], _stdin: str) -> Answer:
 
 def blockdev(world: World, arguments: list[str], _stdin: str) -> Answer:
     device = Path(arguments[-1])
-    if not device.exists() or device.name in world.fact("unflushable", []):
+    directory = world.path(BLOCK) / device.name
+    disks = [path.name for path in (directory / "slaves").glob("*")] or [device.name]
+    running = [disk for disk in disks if _state(world, disk) != "offline"]
+    if not device.exists() or not running or device.name in world.fact("unflushable", []):
         return 1, "", f"blockdev: {device}: Input/output error"
+    if arguments[0] == "--setro":
+        (directory / "ro").write_text("1")
+    for disk in running if arguments[0] == "--flushbufs" else ():
+        if _state(world, disk) and page_83(_live(world, disk)["wwid"]) != _found_as(world, disk):
+            world.set_fact("spoiled", disk)
     return 0, "", ""
 
 
@@ -156,6 +173,16 @@ def unit_remove(_world: World, path: Path, text: str) -> None:
     shutil.rmtree(path.parent / text, ignore_errors=True)
 
 
+def _state(world: World, disk: str) -> str:
+    """Empty for what is no SCSI disk."""
+    file = world.path(BLOCK) / disk / "device/state"
+    return file.read_text() if file.exists() else ""
+
+
+def _found_as(world: World, disk: str) -> bytes:
+    return (world.path(BLOCK) / disk / "device/vpd_pg83").read_bytes()
+
+
 def _live(world: World, disk: str) -> dict[str, str]:
     address = address_of(world, disk)
     known: dict[str, str] = world.fact("luns")[target_of(world, address)][address.split(":")[3]]
@@ -177,5 +204,7 @@ def _drop_disk(world: World, address: str) -> None:
             for link in world.path("dev/disk/by-path").iterdir():
                 if link.is_symlink() and link.readlink().name == disk.name:
                     link.unlink()
+            for slave in world.path(BLOCK).glob(f"dm-*/slaves/{disk.name}"):
+                slave.rmdir()
             world.drop_device(disk.name)
         shutil.rmtree(directory, ignore_errors=True)

@@ -41,8 +41,12 @@ def drbdadm(world: World, arguments: list[str], _stdin: str) -> Answer:
     if f"resource {arguments[-1]} " not in text or device is None:
         return 10, "", f"'{arguments[-1]}' not defined in your config (for this host)."
     if verb == "adjust":
+        if world.path(f"dev/{device[1]}").exists() and arguments[-1] not in world.fact("drbd", {}):
+            return 10, "", f"{arguments[-1]}: Failure: (161) Minor or volume exists already (delete it first)"
         with world.facts() as known:
-            known.setdefault("drbd", {})[arguments[-1]] = re.findall(r'shared-secret "(.*)"', text)
+            secrets = known.setdefault("drbd", {})[arguments[-1]] = re.findall(r'shared-secret "(.*)"', text)
+        for secret in secrets:
+            world.log({"started": ["drbdsetup", "net-options", f"--shared-secret={secret}"]})
         world.add_device(device[1])
     elif verb == "down":
         return drbdsetup(world, ["down", arguments[-1]], "")

@@ -13,7 +13,7 @@ from quartermaster.engine.collector import Collector, _Snapshot, collect_once, c
 from quartermaster.engine.expiry import Expiry
 from quartermaster.engine.metrics import COLLECTED
 from quartermaster.engine.ownership import Cascade, Collected, item_of
-from quartermaster.resources.kubernetes.core import ConfigMap, Event, Namespace
+from quartermaster.resources.kubernetes.core import ConfigMap, Event, Lease, Namespace
 from quartermaster.resources.model import Key, Object, ObjectMeta, OwnerReference
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.base import Propagation
@@ -300,6 +300,14 @@ async def test_a_reference_is_found_by_group_and_kind_whatever_its_version() -> 
 def test_events_are_not_collected_because_they_expire() -> None:
     assert Event not in collected_kinds()
     assert StorageNode in collected_kinds()
+
+
+@pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
+async def test_what_is_not_collected_does_not_wait_for_the_collector(propagation: Propagation) -> None:
+    store = memory_store()
+    await store.create(Lease(metadata=ObjectMeta(name="beat.h1", namespace="default")))
+    await store.delete(Lease, "beat.h1", "default", propagation=propagation)
+    assert (await store.list(Lease)).items == ()
 
 
 class Blind:

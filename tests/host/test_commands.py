@@ -247,3 +247,27 @@ async def test_a_handler_of_the_fake_may_meet_its_deadline() -> None:
     fake.handle("a", handler=hang)  # type: ignore[arg-type]
     with pytest.raises(CommandDeadlineError, match="a took longer than 30 s"):
         await fake.run(Command(("a",), verb="run"))
+
+
+async def test_the_reason_is_what_stands_before_pages_of_usage() -> None:
+    script = "echo 'it is too small' >&2; printf 'Usage: tool\\n/* size */ [-s]\\n<size> is a number.\\n' >&2; exit 1"
+    with pytest.raises(CommandError, match=r"sh exited with 1: it is too small$") as caught:
+        await HostCommands().run(Command(("sh", "-c", script), verb="try"))
+    assert caught.value.stderr == "it is too small"
+
+
+async def test_a_program_that_says_its_usage_first_is_quoted_by_its_last_words() -> None:
+    script = "printf 'usage: tool [-s]\\ntool: error: no such option\\n' >&2; exit 2"
+    with pytest.raises(CommandError, match=r"sh exited with 2: tool: error: no such option$"):
+        await HostCommands().run(Command(("sh", "-c", script), verb="try"))
+
+
+async def test_a_reason_that_comes_after_the_usage_is_kept(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text(
+        "#!/bin/sh\nprintf 'warning: old\\nusage: tool [-s]\\n  -s\\ntool: error: it is busy\\n' >&2; exit 2\n"
+    )
+    tool.chmod(0o755)
+    with pytest.raises(CommandError, match=r"tool exited with 2: tool: error: it is busy$") as caught:
+        await HostCommands().run(Command((str(tool),), verb="try"))
+    assert caught.value.stderr == "warning: old\ntool: error: it is busy"

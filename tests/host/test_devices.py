@@ -62,7 +62,11 @@ def disk(**changes: object) -> Device:
         (disk(signatures=(Signature("ceph_bluestore", "other"),)), Reason.MEMBER, "an OSD of a Ceph cluster"),
         (disk(signatures=(Signature("nvidia_raid_member", "raid"),)), Reason.MEMBER, "(nvidia_raid_member)"),
         (disk(signatures=(Signature("xfs", "filesystem", "u", "data"),)), Reason.FOREIGN_DATA, '(xfs named "data")'),
-        (disk(signatures=(Signature("xfs", "filesystem", "u", "qm-a"),)), Reason.OTHER_CLUSTER, "of another cluster"),
+        (
+            disk(signatures=(Signature("xfs", "filesystem", "u", "qm-a"),)),
+            Reason.OTHER_CLUSTER,
+            "of a cluster that no node here declares",
+        ),
     ],
 )
 def test_every_rejected_device_has_a_reason(device: Device, reason: Reason, words: str) -> None:

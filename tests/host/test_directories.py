@@ -10,7 +10,8 @@ import pytest
 
 from quartermaster.host.commands import HostCommands
 from quartermaster.host.directories import HostDirectories
-from quartermaster.host.fake import FakeDirectories, FakeMachine
+from quartermaster.host.fake import FakeDirectories, FakeMachine, Faults
+from quartermaster.host.fake.faults import Moment
 from quartermaster.support.errors import HostError
 
 REAL = HostDirectories(HostCommands())
@@ -59,6 +60,37 @@ async def test_a_removal_that_was_cut_off_is_finished(tmp_path: Path) -> None:
     (half / "file").write_text("x")
     assert await REAL.remove(str(tmp_path / "volume"))
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_directory_made_anew_is_removed_although_the_removal_of_its_forerunner_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    for name in (".volume.removing", "volume"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    assert await REAL.remove(str(tmp_path / "volume"))
+    assert os.listdir(tmp_path) == []
+
+
+async def test_removals_that_were_cut_off_are_finished_and_nothing_else_is_removed(tmp_path: Path) -> None:
+    for name in (".pvc-1.removing", ".other.removing", "pvc-1", ".pvc-2"):
+        (tmp_path / name).mkdir()
+    assert await REAL.finish_removals(str(tmp_path), "pvc-")
+    assert not await REAL.finish_removals(str(tmp_path), "pvc-")
+    assert sorted(os.listdir(tmp_path)) == [".other.removing", ".pvc-2", "pvc-1"]
+
+
+async def test_on_a_modelled_host_a_removal_can_be_cut_off_too() -> None:
+    machine = FakeMachine()
+    await FakeDirectories(machine).ensure("/srv/pvc-1")
+    await FakeDirectories(machine).write("/srv/pvc-1/file", b"x")
+    killed = Faults(lambda _, name: Moment.BEFORE if name.startswith("remove") else None)
+    with pytest.raises(HostError):
+        await FakeDirectories(machine, killed).remove("/srv/pvc-1")
+    assert await FakeDirectories(machine).entries("/srv") == (".pvc-1.removing",)
+    assert await FakeDirectories(machine).read("/srv/.pvc-1.removing/file") == b"x"
+    assert await FakeDirectories(machine).finish_removals("/srv", "pvc-")
+    assert (machine.directories, machine.files) == ({}, {})
 
 
 async def test_two_directories_of_one_file_system_say_so(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Formatting: real file systems on loop devices that stand for the disks of a virtual host."""
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import pytest
 
 from quartermaster.host.commands import Command, HostCommands, Result
 from quartermaster.host.devices import Device, HostDevices, Signature, StandIn, add_disk, pull_disk
+from quartermaster.host.devices.model import UNRECOGNISED
 from quartermaster.host.devices.signatures import everything_found, probe
 from quartermaster.host.formatting import BEGUN_LABEL, FileSystem, Format, HostFormatting
 from quartermaster.host.mounts import HostMounts
@@ -99,6 +101,94 @@ async def test_an_interrupted_format_is_begun_anew(lab: Lab, wanted: Format) -> 
 async def test_what_somebody_else_began_is_not_touched(lab: Lab) -> None:
     subprocess.run(["mkfs.ext4", "-q", "-U", OTHER, "-L", BEGUN_LABEL, lab.loop], check=True)
     assert (await refusal(lab)).code == "OtherCluster"
+
+
+@pytest.mark.parametrize("before_the_end", [None, 5000], ids=["at its beginning", "at its end"])
+async def test_data_that_nobody_recognises_are_not_formatted_but_by_consent(
+    lab: Lab, before_the_end: int | None
+) -> None:
+    with open(lab.loop, "r+b") as disk:
+        disk.seek(-before_the_end if before_the_end else 0, os.SEEK_END if before_the_end else os.SEEK_SET)
+        disk.write(b"ORDER;1;customer record\n" * 100)
+    assert await lab.on_it() == []
+    error = await refusal(lab)
+    assert error.code == "ForeignData"
+    assert "is not blank: nobody recognises what is on it, but its first or last MiB is not zero" in str(error)
+    (found,) = await lab.formatting()._devices.discover()
+    assert found.signatures == (UNRECOGNISED,)
+    assert await lab.formatting().wipe(lab.path, consent="S1", record=lab.record) is True
+    assert lab.wiped == [("S1", ("unrecognised data",))]
+    assert await lab.formatting().format(lab.path, EXT4, identity="naa.5000c500a1b2c3d4") is True
+
+
+@pytest.mark.parametrize("file_system", list(FileSystem))
+async def test_what_lies_where_a_file_system_writes_nothing_stays(lab: Lab, file_system: FileSystem) -> None:
+    """It is not looked for, which would take hours, and not discarded either."""
+    wanted, place = Format(file_system, UUID, "qm-brick-1"), 101 << 20
+    with open(lab.loop, "r+b") as disk:
+        disk.seek(place)
+        disk.write(b"in the midst")
+    assert await lab.formatting().format(lab.path, wanted, identity="naa.5000c500a1b2c3d4") is True
+    with open(lab.loop, "rb") as disk:
+        disk.seek(place)
+        assert disk.read(12) == b"in the midst"
+
+
+@pytest.mark.parametrize("file_system", list(FileSystem))
+async def test_a_disk_that_was_wiped_by_consent_is_blank(lab: Lab, file_system: FileSystem) -> None:
+    subprocess.run([f"mkfs.{file_system}", "-q", lab.loop], check=True)
+    assert await lab.formatting().wipe(lab.path, consent="S1", record=lab.record) is True
+    assert await lab.formatting().format(lab.path, EXT4, identity="naa.5000c500a1b2c3d4") is True
+
+
+async def test_a_format_that_was_cut_off_before_anything_is_recognised_is_begun_anew(lab: Lab, tmp_path: Path) -> None:
+    class Cut(Recording):
+        async def run(self, command: Command) -> Result:
+            if command.argv[0] == "mkfs.ext4":
+                Path(lab.loop).write_bytes(b"\1" * 8192)
+                raise asyncio.CancelledError
+            return await super().run(command)
+
+    note = tmp_path / "state" / "making"
+    with pytest.raises(asyncio.CancelledError):
+        await lab.formatting(Cut()).format(lab.path, EXT4, identity="naa.5000c500a1b2c3d4", note=note)
+    assert (await refusal(lab)).code == "ForeignData"
+    assert await lab.formatting().format(lab.path, EXT4, identity="naa.5000c500a1b2c3d4", note=note) is True
+    assert not note.exists()
+
+
+async def test_a_disk_without_an_identity_is_known_by_no_note(tmp_path: Path) -> None:
+    class Cut(Recording):
+        async def run(self, command: Command) -> Result:
+            if command.argv[0] == "mkfs.ext4":
+                raise asyncio.CancelledError
+            return await super().run(command)
+
+    with loop_device(tmp_path) as loop:
+        root, note = tmp_path / "disks", tmp_path / "making"
+        path = str(add_disk(root, "vdb", loop, StandIn()))
+        used = Cut()
+        formatting = HostFormatting(used, HostDevices(used, HostMounts(used), device_root=root))
+        with pytest.raises(asyncio.CancelledError):
+            await formatting.format(path, EXT4, identity="", note=note)
+        assert not note.exists()
+        note.write_bytes(path.encode())  # by whomever
+        Path(loop).write_bytes(b"another disk at this path")
+        with pytest.raises(DeviceRefusedError, match="is not blank"):
+            await formatting.format(path, EXT4, identity="", note=note)
+
+
+async def test_a_note_of_a_format_that_wrote_nothing_opens_nothing(lab: Lab, tmp_path: Path) -> None:
+    class Missing(Recording):
+        async def run(self, command: Command) -> Result:
+            if command.argv[0] == "mkfs.ext4":
+                raise HostError("not installed")
+            return await super().run(command)
+
+    note = tmp_path / "making"
+    with pytest.raises(HostError, match="not installed"):
+        await lab.formatting(Missing()).format(lab.path, EXT4, identity="naa.5000c500a1b2c3d4", note=note)
+    assert not note.exists()
 
 
 async def test_a_foreign_file_system_is_not_formatted(lab: Lab) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quartermaster.host.commands import Command, Result
-from quartermaster.host.mountinfo import Mount, covering, mounted_at, parse_mountinfo
+from quartermaster.host.mountinfo import Mount, covering, mounted_at, mounts_at, parse_mountinfo
 from quartermaster.host.mounts import HostMounts, MountState, Propagation, canonical, refuse_difference
 from quartermaster.support.errors import (
     CommandDeadlineError,
@@ -45,6 +45,15 @@ def test_a_line_is_read_with_its_escapes_and_optional_fields() -> None:
     assert table[3].source == "srv:/exp\\ort"
     assert table[3].read_only
     assert (table[6].type, table[6].source) == ("", "none")
+
+
+def test_what_is_mounted_on_a_target_is_told_from_the_bottom_up_also_after_a_move() -> None:
+    lines = ["30 22 0:30 / /t rw - tmpfs moved rw", "31 22 0:31 / /t rw - tmpfs first rw"]
+    assert [mount.source for mount in mounts_at(parse_mountinfo("\n".join(lines)), "/t")] == ["moved", "first"]
+    lines[0] = lines[0].replace("30 22", "30 31")
+    assert [mount.source for mount in mounts_at(parse_mountinfo("\n".join(lines)), "/t")] == ["first", "moved"]
+    own = parse_mountinfo("1 1 0:2 / / rw - rootfs none rw")
+    assert mounts_at(own, "/") == own
 
 
 @pytest.mark.parametrize("gone", [True, False])
@@ -248,3 +257,18 @@ async def test_a_file_system_that_has_given_up_its_disk_is_corrupted_although_it
         health = await namespace.mounts.health(target)
         assert (health.state, health.reason) == (MountState.CORRUPTED, "EIO")
         await namespace.mounts.unmount(target)
+
+
+async def test_a_disk_that_this_process_may_not_open_says_nothing_about_its_mount(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class InAContainer:
+        async def run(self, command: Command) -> Result:
+            refused = command.argv[0] == "dd"
+            text = b"dd: failed to open '/dev/sda2': Operation not permitted" if refused else b""
+            return Result(1 if refused else 0, b"", text)
+
+    monkeypatch.setattr("quartermaster.host.mounts._device_number", lambda _source: "8:2")
+    table = tmp_path / "mountinfo"
+    table.write_text(TABLE)
+    assert (await HostMounts(InAContainer(), mountinfo=table).health("/")).state is MountState.HEALTHY

@@ -14,7 +14,7 @@ from quartermaster.connectors import Connector, NotAppearingError, open_connecto
 from tests.hostlab.keeping import read_again, write_and_leave
 from tests.hostlab.programs import STATE, load, run, start, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep]
+pytestmark = pytest.mark.slow
 
 SIZE = 16 << 20
 SHELF = 16
@@ -54,6 +54,7 @@ async def test_what_was_written_is_there_after_another_attach(connector: Connect
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.deep
 async def test_a_target_that_nobody_serves_is_named(connector: Connector) -> None:
     with pytest.raises(NotAppearingError, match=f"e{SHELF}.9"):
         await connector.connect(volume(9), timeout_s=8)

@@ -13,7 +13,7 @@ from quartermaster.connectors import Connector, open_connector
 from tests.connectors.ceph import FILES, USER, Ceph, ceph_cluster
 from tests.hostlab.programs import STATE, load, read, run
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 DEVICES = Path("/sys/bus/rbd/devices")
 
@@ -75,6 +75,7 @@ async def test_the_image_that_is_named_goes_and_no_other_of_its_name(connector: 
     assert mapped() == []
 
 
+@pytest.mark.deep
 async def test_a_file_system_is_mounted_once_for_its_volumes(connector: Connector, ceph: Ceph) -> None:
     data = {"monitors": [ceph.monitor], "user": USER, "secret": ceph.key, "fileSystem": FILES}
     first, second = ({"driverVolumeType": "cephfs", "data": data | {"volumeId": name}} for name in ("one", "two"))

@@ -18,8 +18,8 @@ from quartermaster.connectors import (
     open_connector,
 )
 from tests.hostlab.keeping import read_again, write_and_leave
-from tests.hostlab.lio import RECORDS, SIZE, Disk, Target, node_records, sessions, start_iscsi
-from tests.hostlab.programs import run, wait_for
+from tests.hostlab.lio import RECORDS, SIZE, Disk, Target, node_records, sessions, start_iscsi, write
+from tests.hostlab.programs import read, run, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +52,17 @@ async def connector(tmp_path: Path) -> AsyncIterator[Connector]:
         yield found
         assert (sessions(), node_records()) == ({}, [])
         assert [path for path in (tmp_path / "state/attachments").glob("*") if path.is_file()] == []
+
+
+@pytest.fixture
+def _nothing_is_written_back() -> Iterator[None]:
+    """The kernel does so by itself 5 s after the first write to a new device, which a busy machine may take. With 0
+    here it would do so at once."""
+    every = Path("/proc/sys/vm/dirty_writeback_centisecs")
+    before = every.read_text()
+    every.write_text("360000")
+    yield
+    every.write_text(before)
 
 
 async def test_what_was_written_is_there_after_another_attach(connector: Connector, target: Target) -> None:
@@ -111,6 +122,40 @@ async def test_a_lun_that_is_given_to_another_volume_is_noticed(
     new = await connector.connect(target.info(0, "volume-2"))
     assert new.identity == disks[1].wwid
     await connector.disconnect(target.info(0, "volume-2"))
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("_nothing_is_written_back")
+async def test_force_writes_nothing_into_the_volume_that_has_taken_the_lun(
+    connector: Connector, target: Target, disks: list[Disk]
+) -> None:
+    old = await connector.connect(target.info(0, "volume-1"))
+    with open(old.device, "r+b", buffering=0) as device:
+        target.withdraw(0)
+        target.withdraw(1)
+        target.serve(0, disks[1])
+        # It stays in the memory of this host, for the device is open.
+        device.write(b"of the old volume" * 4096)
+        await connector.disconnect(target.info(0, "volume-1"), force=True)
+    assert sessions() == {}
+    assert not disks[1].file.read_bytes().strip(b"\0")
+
+
+@pytest.mark.deep
+async def test_what_the_administrator_has_found_stays_when_a_connect_fails(
+    connector: Connector, target: Target, disks: list[Disk]
+) -> None:
+    run("iscsiadm", "-m", "discovery", "-t", "sendtargets", "-p", target.portals[0])
+    run("iscsiadm", "-m", "node", "-T", target.iqn, "--login")
+    wait_for(lambda: sessions() == {target.iqn: [0, 1]})
+    with pytest.raises(IdentityMismatchError):
+        await connector.connect(target.info(0, "volume-1", wwid=disks[1].wwid))
+    with pytest.raises(NotAppearingError):
+        await connector.connect(target.info(7, "volume-7"), timeout_s=15)
+    assert sessions() == {target.iqn: [0, 1]}
+    run("iscsiadm", "-m", "node", "-T", target.iqn, "--logout")
+    run("iscsiadm", "-m", "node", "-T", target.iqn, "--op", "delete")
+    run("iscsiadm", "-m", "discoverydb", "-t", "sendtargets", "-p", target.portals[0], "--op", "delete")
 
 
 @pytest.mark.deep
@@ -180,3 +225,22 @@ async def test_a_volume_that_has_grown_is_seen_so(connector: Connector, target: 
     await connector.disconnect(info)
     target.withdraw(3)
     disk.remove()
+
+
+@pytest.mark.deep
+async def test_while_the_target_is_away_a_look_says_so_at_once_and_the_volume_comes_back_by_itself(
+    connector: Connector, target: Target
+) -> None:
+    info = target.info(0, "volume-1")
+    attachment = await connector.connect(info)
+    state = Path("/sys/class/block", Path(attachment.device).name, "device/state")
+    write(target.directory / "enable", "0")
+    wait_for(lambda: read(state) != "running")
+    with pytest.raises(UnreachableError, match=f"it is here as {attachment.path}, but the kernel says that"):
+        await connector.device_path("volume-1", timeout_s=5)
+    (listed,) = (await connector.list(foreign=False)).attachments
+    assert (listed.present, bool(listed.problem)) == (True, True)
+    write(target.directory / "enable", "1")
+    wait_for(lambda: read(state) == "running")
+    assert await connector.device_path("volume-1") == attachment.path
+    await connector.disconnect(info)

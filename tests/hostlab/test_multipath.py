@@ -20,7 +20,7 @@ from tests.hostlab.lio import (
 )
 from tests.hostlab.programs import alive, load, log_of, read, run, start, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep]
+pytestmark = pytest.mark.slow
 
 FIRST, SECOND = "192.0.2.1", "198.51.100.1"
 PORTALS = (f"{FIRST}:3260", f"{SECOND}:3260")
@@ -90,7 +90,9 @@ async def test_two_portals_make_one_device(connector: Connector, target: Target,
     assert (maps(), sessions()) == ([], {})
 
 
-@pytest.mark.parametrize("password", ["", "a-secret-for-asking"], ids=["open", "guarded"])
+@pytest.mark.parametrize(
+    "password", ["", pytest.param("a-secret-for-asking", marks=pytest.mark.deep)], ids=["open", "guarded"]
+)
 async def test_one_portal_tells_of_the_other(connector: Connector, target: Target, password: str) -> None:
     guard_discovery("asker" if password else "", password)
     info = target.info(0, "volume-1", discoveryAuthUsername="asker" if password else "", discoveryAuthPassword=password)
@@ -121,6 +123,7 @@ async def test_writers_do_not_notice_that_a_path_is_cut(connector: Connector, ta
     await connector.disconnect(both(target, "volume-1"))
 
 
+@pytest.mark.deep
 async def test_a_portal_that_is_down_leaves_the_volume_with_a_path_less(connector: Connector, target: Target) -> None:
     info = both(target, "volume-1")
     info["data"]["targetPortals"] = [PORTALS[0], f"{SECOND}:3299"]  # type: ignore[index]
@@ -129,6 +132,7 @@ async def test_a_portal_that_is_down_leaves_the_volume_with_a_path_less(connecto
     await connector.disconnect(info)
 
 
+@pytest.mark.deep
 async def test_two_volumes_are_never_made_one_device(connector: Connector, target: Target) -> None:
     other = Disk("other")
     second = Target("second", portals=(f"{SECOND}:3261",))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quartermaster.connectors import Connector, VolumeBusyError, open_connector
+from quartermaster.connectors import Connector, NotAnsweringError, VolumeBusyError, open_connector
 from tests.hostlab.programs import STATE, load, read, run, wait_for
 
 pytestmark = pytest.mark.slow
@@ -106,3 +106,15 @@ async def test_two_volumes_have_a_device_each(connector: Connector) -> None:
     await connector.disconnect(volume("one"))
     assert devices() == [Path(two.device).name]
     await connector.disconnect(volume("two"))
+
+
+@pytest.mark.deep
+@pytest.mark.usefixtures("files")
+async def test_a_server_that_accepts_and_never_answers_is_named(connector: Connector) -> None:
+    with socket.socket() as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        silent.bind(("127.0.0.1", PORT))
+        silent.listen()
+        with pytest.raises(NotAnsweringError, match=rf"nbd://127\.0\.0\.1:{PORT}/one: .* did not answer in time"):
+            await connector.connect(volume("one"), timeout_s=5)
+    assert devices() == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quartermaster.connectors import Connector, open_connector
+from quartermaster.connectors import Connector, UnreachableError, open_connector
 from quartermaster.support.errors import QuartermasterError
 from tests.hostlab.nfs import EXPORTED, SERVER, NfsServer, nfs_mounts
 
@@ -74,7 +74,6 @@ async def test_an_export_that_is_not_there_leaves_nothing(connector: Connector, 
     assert nfs_mounts() == {}
 
 
-@pytest.mark.deep
 async def test_writers_go_on_after_the_server_was_restarted(connector: Connector, server: NfsServer) -> None:
     server.start()
     attachment = await connector.connect(volume("one"))
@@ -102,3 +101,16 @@ async def test_a_dead_server_does_not_hold_a_forced_disconnect(connector: Connec
     await connector.disconnect(volume("one"), force=True)
     assert nfs_mounts() == {}
     server.start_again()
+
+
+@pytest.mark.deep
+async def test_a_look_at_a_volume_of_a_dead_server_says_so_within_its_time(
+    connector: Connector, server: NfsServer
+) -> None:
+    server.start()
+    attachment = await connector.connect(volume("one"))
+    server.stop()
+    with pytest.raises(UnreachableError, match=f"it is here as {attachment.path}, but .* does not answer"):
+        await connector.device_path("one-", timeout_s=10)
+    server.start_again()
+    await connector.disconnect(volume("one"))

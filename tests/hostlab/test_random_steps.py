@@ -24,7 +24,7 @@ from tests.hostlab.dying import call_and_die
 from tests.hostlab.lio import RECORDS, Disk, Target, node_records, sessions, start_iscsi
 from tests.hostlab.programs import run
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep]
+pytestmark = pytest.mark.slow
 
 TARGETS, LUNS = ("left", "right"), (0, 1, 2)
 ACTIONS = ("connect", "connect", "disconnect", "dying connect", "dying disconnect", "recover")
@@ -153,6 +153,7 @@ def test_the_kernel_has_what_the_calls_have_said(targets: dict[str, Target], tmp
 
 
 @pytest.mark.timeout(3000)
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [2, 3, 4, 5])
 def test_the_kernel_has_what_the_calls_have_said_200_times(
     targets: dict[str, Target], tmp_path: Path, seed: int
@@ -179,6 +180,7 @@ async def never_log_out(context: Context, way: Way) -> None:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.deep
 @pytest.mark.parametrize("broken", [log_out_at_once, never_log_out])
 def test_a_library_that_counts_wrongly_is_found_out(targets: dict[str, Target], tmp_path: Path, broken: object) -> None:
     try:

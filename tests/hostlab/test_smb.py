@@ -14,7 +14,7 @@ from quartermaster.connectors import Connector, open_connector
 from quartermaster.support.errors import QuartermasterError
 from tests.hostlab.programs import STATE, alive, load, run, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.deep]
+pytestmark = pytest.mark.slow
 
 PASSWORD = "a-secret-for-smb"
 CONFIGURATION = f"""[global]
@@ -80,6 +80,7 @@ async def test_volumes_of_one_share_share_its_mount_until_the_last_goes(connecto
     assert (STATE / "share/one").read_text() == "kept"
 
 
+@pytest.mark.deep
 async def test_a_wrong_password_leaves_nothing(connector: Connector) -> None:
     with pytest.raises(QuartermasterError) as refusal:
         await connector.connect(volume("one", password="another-secret"))

@@ -167,6 +167,21 @@ async def test_a_silent_host_degrades_the_cluster_and_the_last_one_takes_it_offl
 
 
 @simulated()
+async def test_the_only_node_goes_on_serving_while_what_it_offers_is_changed() -> None:
+    async with world() as made:
+        made.lead()
+        machine = made.host("h1")
+        disks = [machine.add_disk("vdc", serial="C"), machine.add_disk("vdd", serial="D")]
+        await made.node("h1", devices=disks[:1])
+        await settled()
+        await made.node("h1", devices=disks)
+        await settled()
+        assert (await made.storage_node("h1")).status.state == "Ready"
+        assert (await made.status()).spec.status == "ONLINE"
+        assert await made.events("Offline") == []
+
+
+@simulated()
 async def test_with_a_second_node_volumes_wait_for_their_consumer() -> None:
     async with world() as made:
         made.lead()

@@ -145,7 +145,9 @@ async def test_a_disk_with_a_file_system_of_ours_that_nobody_gave_up_stays_refus
         assert node.status.devices[1].reason == "OtherCluster"
         assert content(machine, two) == (strange,)
         assert await paths_of(made) == [one]
-        assert node.status.message.startswith(f"1 of 2 listed disks is used: {two} holds data of another cluster")
+        assert node.status.message.startswith(
+            f"1 of 2 listed disks is used: {two} holds data of a cluster that no node here declares"
+        )
 
 
 @simulated()
@@ -234,6 +236,30 @@ async def test_what_is_wrong_with_listed_disks_is_in_the_message() -> None:
 
 
 @simulated()
+async def test_a_consent_that_names_no_disk_is_told_where_a_disk_waits_for_one() -> None:
+    async with world() as made:
+        made.lead()
+        machine = made.host("h1")
+        foreign, good = machine.add_disk("vdb", serial="A"), machine.add_disk("vdc", serial="B")
+        machine.write(foreign, Signature("xfs", "filesystem", "u", "photos"))
+        await made.node("h1", devices=[good], wipe=["TYPO"])
+        await settled()
+        assert (await made.storage_node("h1")).status.message == ""
+        await made.node("h1", devices=[good, foreign], wipe=["TYPO"])
+        await settled()
+        told = "spec.wipe names TYPO, and no disk of host h1 has that serial number or WWN"
+        assert told in (await made.storage_node("h1")).status.message
+        assert told in (await accepted(made, "h1"))[2]
+        await made.node("h1", devices=[foreign], wipe=["TYPO"])
+        await settled()
+        assert told in (await made.storage_node("h1")).status.message
+        await made.node("h1", devices=[foreign], wipe=["A"])
+        await settled()
+        node = await made.storage_node("h1")
+        assert (node.status.state, node.status.message) == ("Ready", "")
+
+
+@simulated()
 async def test_a_disk_that_is_not_declared_any_more_stays_until_its_volume_is_gone() -> None:
     async with world() as made:
         made.lead()
@@ -251,7 +277,7 @@ async def test_a_disk_that_is_not_declared_any_more_stays_until_its_volume_is_go
         node = await made.storage_node("h1")
         assert (node.status.state, node.status.message) == (
             "Ready",
-            f"{disk} stays until volume {claim.spec.volume_name} is gone",
+            f"{disk} stays until volume {NAMESPACE}/data is gone",
         )
         await made.store.delete(PersistentVolumeClaim, "data", NAMESPACE)
         await settled(60)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
+from quartermaster.backends.assigning import Assigning
 from quartermaster.resources import Assignment, Host, StorageNode
 from quartermaster.resources.marks import ABANDON
 from quartermaster.testing.simulation import simulated
@@ -94,6 +97,29 @@ async def test_a_node_whose_host_was_deleted_by_force_waits_for_it_and_leaves_no
 
 
 @simulated()
+async def test_a_leader_that_planned_before_its_cache_caught_up_does_not_let_a_node_go() -> None:
+    async with world() as made:
+        made.lead()
+        made.host("h1")
+        await made.node("h1")
+        await settled(20)
+        await made.stop("leader")
+        await made.store.delete(StorageNode, "h1", NAMESPACE)
+        known, looks = Assigning.all, []
+
+        def late(assigning: Assigning) -> list[Assignment]:
+            looks.append(assigning)
+            return [] if len(looks) == 1 else known(assigning)
+
+        with patch.object(Assigning, "all", late):
+            made.lead("next")
+            await settled(30)
+        assert len(looks) > 1
+        assert await made.get(StorageNode, "h1") is None
+        assert (await made.store.list(Assignment, NAMESPACE)).items == ()
+
+
+@simulated()
 async def test_a_node_whose_host_object_is_gone_waits_and_does_not_move_to_a_host_that_looks_alike() -> None:
     async with world() as made:
         made.lead()
@@ -154,6 +180,69 @@ async def test_a_directory_stays_with_the_node_that_serves_it_whoever_was_declar
             assert found.spec.desired is not None
             served[name] = found.spec.desired["directories"]
         assert served == {"default": ["/srv/a"], "b": ["/srv/b"]}
+
+
+@simulated()
+@pytest.mark.parametrize(
+    ("first", "second", "how"),
+    [
+        ("/srv/a", "/srv/a/b/", "/srv/a/b lies in /srv/a, which belongs to StorageNode first already"),
+        ("/srv/a/b", "/srv//a", "/srv/a holds /srv/a/b, which belongs to StorageNode first already"),
+    ],
+)
+async def test_a_directory_that_lies_in_one_of_another_node_or_holds_it_is_refused(
+    first: str, second: str, how: str
+) -> None:
+    async with world() as made:
+        made.lead()
+        made.host("h1")
+        await made.node("first", "h1", directories=[first])
+        await settled()
+        await made.node("second", "h1", cluster="b", directories=[second])
+        await settled()
+        assert (await made.storage_node("first")).status.state == "Ready"
+        assert await reason_of(made, "second") == "SameDirectory"
+        node = await made.storage_node("second")
+        assert (node.status.state, node.status.message) == ("Pending", how)
+        assert await made.get(Assignment, "local-b.h1") is None
+        await made.node("second", "h1", cluster="b", directories=["/srv/ab/"])
+        await settled()
+        assert (await made.storage_node("second")).status.state == "Ready"
+
+
+@simulated()
+async def test_a_node_may_offer_a_directory_that_holds_one_of_its_own() -> None:
+    async with world() as made:
+        made.lead()
+        made.host("h1")
+        await made.node("h1", directories=["/srv/a/b"])
+        await settled()
+        await made.claim("data")
+        await settled()
+        await made.node("h1", directories=["/srv/a"])
+        await settled()
+        found = await made.get(Assignment, "local-default.h1")
+        assert found is not None
+        assert found.spec.desired is not None
+        assert found.spec.desired["directories"] == ["/srv/a", "/srv/a/b"]
+
+
+@simulated()
+async def test_a_deleted_node_with_volumes_on_a_dead_host_is_told_how_it_is_given_up() -> None:
+    async with world() as made:
+        made.lead()
+        for host in ("h1", "h2"):
+            made.host(host)
+            await made.node(host)
+        await settled()
+        await made.claim("data", host="h2")
+        await settled()
+        await made.stop("h2")
+        await settled(10)
+        await made.store.delete(StorageNode, "h2", NAMESPACE)
+        await settled()
+        told = "host h2 is silent or gone: `qm node remove h2 --lost` gives up what was on it"
+        assert told in (await made.storage_node("h2")).status.message
 
 
 @simulated()

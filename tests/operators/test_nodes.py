@@ -45,6 +45,21 @@ async def test_every_wrong_declaration_is_a_condition_and_the_rest_of_the_cluste
 
 
 @simulated()
+async def test_of_two_nodes_with_one_address_the_first_serves_and_the_second_is_told() -> None:
+    async with world() as made:
+        made.lead()
+        for host in ("h1", "h2"):
+            made.host(host, address="10.0.0.1")
+        await made.node("first", "h1", directories=["/srv/a"], storageNetwork={"ips": ["10.0.0.1"]})
+        await settled()
+        await made.node("second", "h2", directories=["/srv/a"], storageNetwork={"ips": ["10.0.0.1"]})
+        await settled()
+        assert await reason_of(made, "second") == "SameAddress"
+        assert (await made.storage_node("first")).status.state == "Ready"
+        assert (await made.status()).spec.status == "ONLINE"
+
+
+@simulated()
 async def test_a_corrected_declaration_is_picked_up() -> None:
     async with world() as made:
         made.lead()
@@ -187,7 +202,7 @@ async def test_a_node_that_holds_volumes_stays_until_they_are_gone_and_says_so()
         await settled()
         node = await made.storage_node("h1")
         assert node.status.state == "Draining"
-        assert node.status.message.startswith("it holds a volume that cannot move: pvc-")
+        assert node.status.message.startswith(f"it holds a volume that cannot move: {NAMESPACE}/data; delete ")
         await made.store.delete(PersistentVolumeClaim, "data", NAMESPACE)
         await settled(20)
         assert await made.get(StorageNode, "h1") is None
@@ -292,6 +307,7 @@ async def test_a_paused_cluster_is_looked_at_and_not_touched() -> None:
         paused = find_condition(status.status.conditions, "Paused")
         assert paused is not None
         assert paused.status == "True"
+        assert "`qm resume local-default` goes on" in status.status.message
         assert status.status.node_count == 2
         assert [one.spec.host for one in (await made.store.list(Assignment, NAMESPACE)).items] == ["h1"]
         assert NODE_FINALIZER in (await made.storage_node("h1")).metadata.finalizers

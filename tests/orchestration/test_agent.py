@@ -14,7 +14,9 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.host.devices.model import Signature
 from quartermaster.orchestration.agent import keeper_of
 from quartermaster.orchestration.heartbeat import heartbeat_name
+from quartermaster.orchestration.registration import Registration, described
 from quartermaster.resources.kubernetes.core import Lease
+from quartermaster.resources.marks import HOSTNAME_LABEL
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Assignment, AssignmentSpec, AssignmentStatus, Host
 from quartermaster.stores import modify
@@ -79,6 +81,12 @@ async def test_a_host_registers_with_its_labels_addresses_and_devices() -> None:
             ("/dev/vdb", "S1", "Available")
         ]
         assert host.status.inventory.facts["missing"] == "glusterd"
+
+
+def test_a_label_that_was_taken_back_goes_and_those_of_others_and_the_name_stay() -> None:
+    host = Host(metadata=ObjectMeta(name="h1", namespace=NAMESPACE, labels={"rack": "7", "theirs": "x"}))
+    told = Registration("h1", NAMESPACE, labels={"rack": None, HOSTNAME_LABEL: None})
+    assert described(host, told).metadata.labels == {"theirs": "x", HOSTNAME_LABEL: "h1"}
 
 
 @simulated()
@@ -360,6 +368,30 @@ async def test_a_report_of_which_nobody_knows_whether_it_arrived_is_corrected_by
         await settled(TIMINGS.verify_s * 3)
         assert made.echoes["h1"].fails is None
         assert (await made.assignment("h1")).status.state == "succeeded"
+
+
+@simulated()
+async def test_what_could_not_be_told_for_long_is_told_soon_after_the_store_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+        await made.assign("h1", {"say": "hello"})
+        await settled(5.0)
+        is_away, whole = True, type(made.store).update_status
+
+        async def cut_off(self: ObjectStore, obj: Any, **options: Any) -> Any:
+            if is_away and isinstance(obj, Assignment):
+                raise UnavailableError("cannot update assignment: no answer")
+            return await whole(self, obj, **options)
+
+        monkeypatch.setattr(type(made.store), "update_status", cut_off)
+        made.echoes["h1"].fails = HostError("cannot echo: the wall is missing")
+        await settled(TIMINGS.verify_s * 20)
+        is_away = False
+        await settled(TIMINGS.verify_s * 1.2)
+        assert (await made.assignment("h1")).status.state == "failed"
 
 
 @simulated()

@@ -146,6 +146,12 @@ def test_a_disk_that_is_gone_is_missing_and_its_successor_takes_its_path() -> No
     assert [(one.path, one.id, one.usable) for one in now] == [("/dev/vdb", "NEW", True)]
 
 
+def test_of_disks_that_had_one_path_after_the_other_and_are_all_gone_the_last_is_missing() -> None:
+    """A status has one device for a path: with two of them nothing of the cluster could be written any more."""
+    gone = choose_devices(Offer(all=True), (), serving={"A": "/dev/vdb", "NEW": "/dev/vdb"}, host="h1")
+    assert [(one.path, one.id, one.reason) for one in gone] == [("/dev/vdb", "NEW", "Missing")]
+
+
 def test_a_disk_that_is_gone_and_not_wanted_any_more_is_not_missed() -> None:
     assert choose_devices(Offer(devices=("/dev/vdb",)), (GOOD,), serving={"X": "/dev/vdx"})[0].id == "A"
     assert choose_devices(Offer(), (), serving={"X": "/dev/vdx"}) == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quartermaster.planning.choosing import Offer
-from quartermaster.planning.claiming import Claim, Meant, claim_key, first_claims, without_duplicates
+from quartermaster.planning.claiming import Claim, Meant, claim_key, first_claims, nested, without_duplicates
 from quartermaster.planning.cluster import ChosenDevice
 
 
@@ -33,6 +33,19 @@ def test_a_service_that_nobody_asked_for_has_what_it_has_and_a_node_that_uses_it
 def test_a_disk_is_one_on_all_hosts_and_a_directory_on_its_own() -> None:
     assert claim_key("h1", "/srv") != claim_key("h2", "/srv")
     assert claim_key("h1", "A") == claim_key("h2", "A")
+
+
+def test_of_directories_in_each_other_the_first_has_his_unless_the_other_serves() -> None:
+    def places(*found: tuple[str, str, bool]) -> list[tuple[str, Claim]]:
+        return [(path, Claim(owner, path, serving=serving)) for path, owner, serving in found]
+
+    assert nested(places(("/a", "x", False), ("/a/b", "y", False))) == {"/a/b": ("/a", "x")}
+    assert nested(places(("/a", "x", False), ("/a/b", "y", True))) == {"/a": ("/a/b", "y")}
+    assert nested(places(("/a", "x", True), ("/a/b", "y", True))) == {"/a/b": ("/a", "x")}
+    assert nested(places(("/a", "x", False), ("/a/b", "x", False), ("/ab", "y", False))) == {}
+    # Who lost one is in nobody's way.
+    found = nested(places(("/a/b/c", "x", False), ("/a/b", "y", False), ("/a/b/d", "z", False)))
+    assert found == {"/a/b": ("/a/b/c", "x")}
 
 
 def test_who_comes_second_is_told_who_came_first() -> None:

@@ -60,6 +60,14 @@ def test_a_disk_of_our_own_has_what_was_not_promised() -> None:
     assert best.free == 90 * GIB
 
 
+def test_a_disk_that_writers_have_filled_gets_no_volume() -> None:
+    seen = view({"a": 10 * GIB}, total=100 * GIB, free=2 * GIB)
+    assert room(seen) == 2
+    refused = most_room(rooms_of(seen, "local", "default"), 20 * GIB)
+    assert isinstance(refused, Verdict)
+    assert "the most that is free is 2 GiB" in refused.message
+
+
 def test_a_full_file_system_is_in_the_nodes_message_and_the_capacity_is_what_can_be_promised() -> None:
     outcome = plan_nodes(view({}, total=256 * GIB, free=2 * GIB, taken=254 * GIB), "local", "default").outcomes["n1"]
     assert (outcome.state, outcome.message) == ("Ready", "/srv is full: less than 4 GiB of 256 GiB is free")

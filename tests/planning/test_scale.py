@@ -6,11 +6,12 @@ How long that takes is measured by `make bench BENCH=orchestration`.
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from quartermaster.backends.registry import backend_of
 from quartermaster.operators.reporting import NODES_SHOWN, cluster_status, node_status
 from quartermaster.planning.cluster import ClusterKey
-from quartermaster.planning.gathering import Snapshot, views_of
+from quartermaster.planning.gathering import Recall, Snapshot, views_of
 from quartermaster.planning.health import HostState
 from quartermaster.planning.readiness import standing_of
 from quartermaster.planning.steps import work_of
@@ -106,3 +107,12 @@ def test_ten_thousand_nodes_are_planned_and_told_in_little() -> None:
     assert told.nodes[0].name == "n00000"
     status = StorageStatus(spec=StorageStatusSpec(type="local"), status=told)
     assert len(encode(status)) < 600_000
+
+
+def test_of_a_cluster_in_which_one_host_changes_only_its_node_is_looked_at_anew() -> None:
+    recall, nodes, hosts = Recall(), [node(n) for n in range(3)], [host(n) for n in range(3)]
+    before = views_of(Snapshot(namespace="storage", nodes=nodes, hosts=hosts), AllHealthy(), recall=recall)[KEY]
+    hosts[1] = replace(hosts[1], status=HostStatus(inventory=Inventory(devices=())))
+    after = views_of(Snapshot(namespace="storage", nodes=nodes, hosts=hosts), AllHealthy(), recall=recall)[KEY]
+    assert [now is then for now, then in zip(after.nodes, before.nodes, strict=True)] == [True, False, True]
+    assert [len(one.devices) for one in after.nodes] == [DEVICES, 0, DEVICES]

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from quartermaster.planning.cluster import ClusterKey, ClusterView, Settings
+from quartermaster.provisioning.holds import hold_of
 from quartermaster.provisioning.protocol import PROVISIONED
 from quartermaster.resources.conditions import find_condition
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
@@ -20,6 +22,18 @@ from .world import AGENT, GIB, NAMESPACE, World, claim, is_bound, is_gone, resiz
 
 LONG_S = 400.0  # the slowest of them looks every 300 s
 HOLDS = pytest.mark.parametrize("hold", ["paused", "observing"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (Settings(), ""),
+        (Settings(paused=True), "the storage cluster local-default is paused; `qm resume local-default` goes on"),
+        (Settings(paused=True, observing=True), "after a restore nothing is done until `qm resume`"),
+    ],
+)
+def test_what_waits_names_the_command_that_ends_the_hold(settings: Settings, words: str) -> None:
+    assert hold_of(ClusterView(ClusterKey("default", "local", "default"), settings, ())) == words
 
 
 async def set_hold(world: World, hold: str, *, on: bool = True) -> None:

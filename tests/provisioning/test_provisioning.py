@@ -19,11 +19,21 @@ from quartermaster.provisioning.protocol import (
 )
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from quartermaster.resources.marks import INTENT, PROVISIONING_FINALIZER, provisioner_of
-from quartermaster.resources.model import ObjectMeta
-from quartermaster.resources.orchestration import Assignment, Host
+from quartermaster.resources.storage import Replication
 from quartermaster.testing.simulation import simulated
 
-from .world import GIB, TYPE, World, claim, is_bound, is_gone, resized, until
+from .world import (
+    GIB,
+    TYPE,
+    World,
+    claim,
+    is_asked,
+    is_asked_of,
+    is_bound,
+    is_gone,
+    resized,
+    until,
+)
 
 
 @simulated()
@@ -82,7 +92,7 @@ async def test_the_intent_is_written_before_anybody_is_asked() -> None:
     world.failing = "no space on the device"
     async with world.running():
         await world.store.create(claim())
-        await until(lambda: _assigned(world))
+        await until(lambda: is_asked(world))
         begun = await world.claim()
     assert INTENT in begun.metadata.annotations
     assert PROVISIONING_FINALIZER in begun.metadata.finalizers
@@ -171,6 +181,23 @@ async def test_a_volume_of_a_paused_cluster_is_not_deleted_before_it_is_resumed(
 
 
 @simulated()
+async def test_nobody_is_asked_to_delete_a_volume_before_the_leader_has_looked_who_keeps_it() -> None:
+    world = World()
+    await world.prepare()
+    await world.declare("h1")
+    async with world.running():
+        await world.store.create(claim())
+        await until(lambda: is_bound(world.store))
+        name = (await world.claim()).spec.volume_name
+        world.blind = True
+        await world.store.delete(PersistentVolumeClaim, "data", "default")
+        await asyncio.sleep(120)
+        assert world.disks != {}
+        world.blind = False
+        await until(lambda: is_gone(world.store, PersistentVolume, name))
+
+
+@simulated()
 async def test_a_volume_is_deleted_without_its_class() -> None:
     world = World()
     await world.prepare()
@@ -206,7 +233,7 @@ async def test_a_claim_that_is_deleted_half_way_leaves_nothing_behind() -> None:
     world.failing = "not yet"
     async with world.running():
         await world.store.create(claim())
-        await until(lambda: _assigned(world))
+        await until(lambda: is_asked(world))
         await world.store.delete(PersistentVolumeClaim, "data", "default")
         world.failing = ""
         await until(lambda: is_gone(world.store, PersistentVolumeClaim, "data", "default"))
@@ -262,77 +289,43 @@ async def test_nothing_is_placed_while_the_cluster_is_offline_or_paused() -> Non
         await until(lambda: _told(world, "ClusterOffline"))
         world.online, world.paused = True, True
         await until(lambda: _told(world, "Paused"))
+        condition = find_condition((await world.claim()).status.conditions, "Provisioned")
+        assert condition is not None
+        assert condition.message.endswith(f"is paused; `qm resume {world.key.status_name}` goes on")
         world.paused = False
         await until(lambda: is_bound(world.store))
 
 
 @simulated()
-async def test_another_host_is_chosen_when_the_first_is_lost_before_the_volume_is_made() -> None:
+async def test_a_growth_that_waits_says_that_the_cluster_is_paused_and_not_that_it_is_offline() -> None:
     world = World()
     await world.prepare()
-    world.failing = "not yet"
     async with world.running():
         await world.store.create(claim())
-        await until(lambda: _assigned(world))
-        world.lost.add("h2")
-        world.failing = ""
         await until(lambda: is_bound(world.store))
-        assert [host for host, _ in world.disks] == ["h1"]
-        world.lost.clear()
-        await until(lambda: _assignment_hosts(world, ["h1"]), timeout_s=300)
-    assert [host for host, _ in world.disks] == ["h1"]
+        world.paused = True
+        await world.store.update(resized(await world.claim(), "2Gi"))
+        await until(lambda: _told(world, "Paused", condition="Resizing"))
+        world.online, world.paused = False, False
+        await until(lambda: _told(world, "ClusterOffline", condition="Resizing"))
 
 
 @simulated()
-async def test_a_volume_on_a_lost_host_can_be_deleted_and_is_cleared_away_when_the_host_is_back() -> None:
+async def test_a_growth_for_which_there_is_no_room_can_be_taken_back() -> None:
     world = World()
     await world.prepare()
     async with world.running():
         await world.store.create(claim())
         await until(lambda: is_bound(world.store))
-        world.lost.add("h2")
-        await world.store.delete(PersistentVolumeClaim, "data", "default")
-        await until(lambda: _no_volumes(world))
-        assert len(world.disks) == 1
-        world.lost.clear()
-        await until(lambda: _assignment_hosts(world, []), timeout_s=300)
-    assert world.disks == {}
+        await world.store.update(resized(await world.claim(), "900Gi"))
+        await until(lambda: _told(world, "NotEnoughSpace", condition="Resizing"))
+        await world.store.update(resized(await world.claim(), "1Gi"))
 
+        async def nothing_waits() -> bool:
+            return find_condition((await world.claim()).status.conditions, "Resizing") is None
 
-@simulated()
-async def test_a_volume_of_a_host_that_left_for_good_can_be_deleted() -> None:
-    """Who leaves takes its assignments away."""
-    world = World()
-    await world.prepare()
-    async with world.running():
-        await world.store.create(claim())
-        await until(lambda: is_bound(world.store))
-        world.lost.add("h2")
-        for one in (await world.store.list(Assignment, world.namespace)).items:
-            await world.store.delete(Assignment, one.metadata.name, world.namespace)
-        await world.store.delete(Host, "h2", world.namespace)
-        await world.store.delete(PersistentVolumeClaim, "data", "default")
-        await until(lambda: _no_volumes(world))
-        await until(lambda: _assignment_hosts(world, []))
-
-
-@simulated()
-async def test_a_volume_of_a_host_whose_host_object_was_deleted_is_cleared_away_when_it_is_back() -> None:
-    world = World()
-    await world.prepare()
-    async with world.running():
-        await world.store.create(claim())
-        await until(lambda: is_bound(world.store))
-        world.lost.add("h2")
-        host = await world.store.get(Host, "h2", world.namespace)
-        await world.store.delete(Host, "h2", world.namespace)
-        await world.store.delete(PersistentVolumeClaim, "data", "default")
-        await until(lambda: _no_volumes(world))
-        assert await _assignment_hosts(world, ["h2"])
-        await world.store.create(Host(metadata=ObjectMeta(name="h2", namespace=world.namespace), spec=host.spec))
-        world.lost.clear()
-        await until(lambda: _assignment_hosts(world, []), timeout_s=300)
-    assert world.disks == {}
+        await until(nothing_waits)
+        assert list(world.disks.values()) == [GIB]
 
 
 @simulated()
@@ -343,7 +336,7 @@ async def test_who_waits_for_room_gets_what_was_promised_to_a_claim_that_is_gone
     world.failing = "the disk is broken"
     async with world.running():
         await world.store.create(claim("first", "2Gi"))
-        await until(lambda: _assignment_hosts(world, ["h1"]))
+        await until(lambda: is_asked_of(world, ["h1"]))
         await world.store.create(claim("second", "2Gi"))
         await asyncio.sleep(600.0)
         assert not await is_bound(world.store, "second")
@@ -438,14 +431,6 @@ async def _has_events(world: World, obj: PersistentVolumeClaim, *reasons: str) -
     return set(reasons) <= {reason for reason, _ in await world.events_of(obj)}
 
 
-async def _assigned(world: World) -> bool:
-    return bool(await world.assignments())
-
-
-async def _assignment_hosts(world: World, hosts: list[str]) -> bool:
-    return [one.spec.host for one in await world.assignments()] == hosts
-
-
 async def _told(world: World, reason: str, name: str = "data", *, condition: str = "Provisioned") -> bool:
     found = find_condition((await world.claim(name)).status.conditions, condition)
     return found is not None and found.reason == reason
@@ -466,9 +451,19 @@ async def _published(world: World) -> bool:
     return bool(await world.volumes())
 
 
-async def _no_volumes(world: World) -> bool:
-    return not await world.volumes()
-
-
 async def _has_capacity(world: World, size: str) -> bool:
     return (await world.claim()).status.capacity == {"storage": size}
+
+
+@simulated()
+async def test_a_volume_is_made_by_what_is_declared_now_and_not_by_what_the_leader_saw_before() -> None:
+    world = World()
+    await world.prepare()
+    async with world.running():
+        await world.declare_cluster(Replication(replicas=2))
+        await asyncio.sleep(1)
+        await world.store.create(claim())
+        await asyncio.sleep(30)
+        assert not await is_asked(world)
+        world.replication = Replication(replicas=2)
+        await until(lambda: is_bound(world.store))

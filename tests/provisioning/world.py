@@ -16,7 +16,8 @@ from quartermaster.engine import DONE, Controller, Request, Result, Scope, Servi
 from quartermaster.orchestration.restoring import observe_only
 from quartermaster.planning.cluster import ClusterKey, ClusterView, Desired, NodeView, Settings
 from quartermaster.provisioning import claims_controller
-from quartermaster.resources.codec import from_document
+from quartermaster.resources.codec import encode, from_document
+from quartermaster.resources.kind import kind_of
 from quartermaster.resources.kubernetes.core import ConfigMap, Event
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from quartermaster.resources.marks import (
@@ -31,11 +32,21 @@ from quartermaster.resources.marks import (
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.orchestration import FAILED, SUCCEEDED, Assignment, AssignmentStatus, Host
 from quartermaster.resources.quantity import of_bytes
-from quartermaster.resources.storage import StorageNode, StorageNodeSpec, StorageStatus, StorageStatusSpec
+from quartermaster.resources.storage import (
+    Replication,
+    StorageCluster,
+    StorageClusterSpec,
+    StorageNode,
+    StorageNodeSpec,
+    StorageStatus,
+    StorageStatusSpec,
+)
 from quartermaster.stores.base import Store
+from quartermaster.stores.kv.base import Put
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.modify import modify
 from quartermaster.stores.objects import ObjectStore
+from quartermaster.stores.objects.keys import object_key
 from quartermaster.support import entropy
 from quartermaster.support.errors import AlreadyExistsError, NotFoundError
 from tests.engine.samples import serving
@@ -91,8 +102,20 @@ class StubDriver:
     async def mount(self, machine: Any, volume: PersistentVolume, target: Path) -> Path:
         raise NotImplementedError
 
-    async def unmount(self, machine: Any, volume: PersistentVolume, target: Path) -> None:
+    def is_mounted(self, machine: Any, volume: PersistentVolume, target: Path) -> bool:
         raise NotImplementedError
+
+    async def unmount(self, machine: Any, volume: PersistentVolume, target: Path) -> bool:
+        raise NotImplementedError
+
+
+class SharingDriver(StubDriver):
+    """Any host can look after a volume: when the one that made it is lost, the first of the others does."""
+
+    def desired_now(self, volume: Volume, view: ClusterView) -> Desired:
+        made_by = self.desired(volume)
+        left = [node.host for node in view.nodes if not node.lost]
+        return replace(made_by, host=next((host for host in left if host == made_by.host), left[0]))
 
 
 class StubBackend:
@@ -132,6 +155,7 @@ class World:
         self.made: list[tuple[str, str]] = []  # each time that a volume came into being
         self.online = True
         self.paused = False  # as the leader last saw it
+        self.replication: Replication | None = None  # the same
         self.blind = False  # the leader has not seen its clusters yet
         self.lost: set[str] = set()  # hosts whose agents do nothing
         self.failing = ""  # what agents say
@@ -150,7 +174,7 @@ class World:
             )
             for host in sorted(self.room)
         )
-        return ClusterView(key, Settings(paused=self.paused), nodes, online=self.online)
+        return ClusterView(key, Settings(paused=self.paused, replication=self.replication), nodes, online=self.online)
 
     def services(self, *, bind: bool = True, scan_every_s: float = 60.0) -> list[Service]:
         backend = StubBackend(self.driver)
@@ -163,6 +187,18 @@ class World:
         for host in sorted(self.room):
             await self.store.create(Host(metadata=host_meta(host, self.namespace)))
         await self.store.create(storage_class(self.class_name, namespace=self.namespace, **about_class))
+
+    async def declare(self, name: str) -> None:
+        """A node of the cluster, written past the admission: that knows no stub."""
+        node = StorageNode(metadata=host_meta(name, self.namespace), spec=StorageNodeSpec(type=TYPE))
+        await self.kv.transact([], [Put(object_key(kind_of(StorageNode), self.namespace, name), encode(node))])
+
+    async def declare_cluster(self, replication: Replication) -> None:
+        spec = StorageClusterSpec(type=TYPE, replication=replication)
+        cluster = StorageCluster(metadata=ObjectMeta(name="default", namespace=self.namespace), spec=spec)
+        await self.kv.transact(
+            [], [Put(object_key(kind_of(StorageCluster), self.namespace, "default"), encode(cluster))]
+        )
 
     async def pause(self, *, paused: bool = True) -> None:
         """As `qm pause` and `qm resume` do."""
@@ -332,3 +368,11 @@ async def is_gone(store: Store, kind: type[Object], name: str, namespace: str = 
     except NotFoundError:
         return True
     return False
+
+
+async def is_asked(world: World) -> bool:
+    return bool(await world.assignments())
+
+
+async def is_asked_of(world: World, hosts: list[str]) -> bool:
+    return [one.spec.host for one in await world.assignments()] == hosts

@@ -84,7 +84,16 @@ def test_the_text_of_a_secret_is_put_into_its_data() -> None:
         ({"devices": 5}, "spec.devices", "must be a list of text, is the number 5"),
         ({"devices": "/dev/vdb"}, "spec.devices", 'must be a list of text, is the text "/dev/vdb" (write [/dev/vdb])'),
         ({"devices": ["/dev/vdb", 5]}, "spec.devices[1]", 'must be text, is the number 5 (put it in quotes: "5")'),
-        ({"devices": ["vdb"]}, "spec.devices[0]", 'must be an absolute path; is "vdb"'),
+        (
+            {"devices": ["vdb"]},
+            "spec.devices[0]",
+            'must be an absolute path without "/" at its end, such as /dev/vdb; is "vdb"',
+        ),
+        (
+            {"directories": ["/"]},
+            "spec.directories[0]",
+            'must be an absolute path, such as /srv/volumes, and not / itself; is "/"',
+        ),
         ({"devices": ["/dev/a", "/dev/b", "/dev/a"]}, "spec.devices[2]", '"/dev/a" is listed twice'),
         ({"glusterfs": {"zone": -1}}, "spec.glusterfs.zone", "must be at least 1, is -1"),
         ({"glusterfs": {"zone": "1"}}, "spec.glusterfs.zone", "(remove the quotes: 1)"),
@@ -297,7 +306,7 @@ def test_what_is_declared_immutable_stays(old: dict[str, Any], new: dict[str, An
     assert [problem.message for problem in validate_update(old, new)] == ([message] if message else [])
 
 
-def claim(size: str, **spec: Any) -> dict[str, Any]:
+def claim(size: str | float, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -310,6 +319,39 @@ def test_a_claim_grows_and_does_not_shrink() -> None:
     assert validate_update(claim("1Gi"), claim("2Gi")) == []
     (problem,) = validate_update(claim("2Gi"), claim("1Gi"))
     assert problem.message == "cannot shrink from 2Gi to 1Gi"
+
+
+@pytest.mark.parametrize(("size", "refused"), [("3Gi", False), ("2Gi", False), ("1Gi", True)])
+def test_a_growth_that_has_not_happened_can_be_taken_back(size: str, refused: bool) -> None:
+    waiting = {**claim("900Gi"), "status": {"capacity": {"storage": "2Gi"}}}
+    messages = [problem.message for problem in validate_update(waiting, claim(size))]
+    assert messages == ([f"cannot shrink from 900Gi to {size}"] if refused else [])
+
+
+@pytest.mark.parametrize(("size", "same"), [(0.5, "500m"), (1.5, "1500m")])
+def test_a_claim_asks_for_a_quantity_with_its_unit(size: float, same: str) -> None:
+    found = problems(claim(size))
+    assert found == {
+        "spec.resources.requests.storage": f'must be a quantity, is {size} (write "{same}", '
+        f"or with its unit, for example {size}Gi)"
+    }
+    assert problems(claim(float("inf"))) == {"spec.resources.requests.storage": "must be a quantity, is inf"}
+
+
+def test_a_claim_names_a_volume_that_can_be() -> None:
+    (problem,) = validate(claim("1Gi", volumeName="../x"))
+    assert problem.path == "spec.volumeName"
+    assert problem.message.startswith("is the name of no volume: must be lower-case letters")
+
+
+def test_a_claim_that_was_stored_before_can_be_worked_on() -> None:
+    stored = claim(0.5, volumeName="../x")
+    stored["metadata"]["uid"] = "u"
+    assert validate(stored) == []
+
+
+def test_a_wrong_element_of_a_list_is_told_once() -> None:
+    assert list(problems(claim("1Gi", accessModes=["ReadWriteSometimes"]))) == ["spec.accessModes[0]"]
 
 
 def test_a_claim_is_bound_once() -> None:

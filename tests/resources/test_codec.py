@@ -12,6 +12,7 @@ from quartermaster.resources import (
     Event,
     Lease,
     ObjectMeta,
+    PersistentVolumeClaim,
     Pod,
     StorageNode,
     all_kinds,
@@ -92,3 +93,8 @@ def test_an_element_that_is_removed_takes_its_unknown_fields_along() -> None:
 def test_the_host_of_an_object_is_read_off_its_name() -> None:
     assert kind_of(Lease).host_of("heartbeat.node1.example.org") == "node1.example.org"
     assert kind_of(ConfigMap).host_of("heartbeat.node1") == ""
+
+
+def test_a_quantity_that_was_stored_as_a_fraction_is_read_as_its_text() -> None:
+    claim = {"metadata": {"name": "a"}, "spec": {"resources": {"requests": {"storage": 0.5}}}}
+    assert from_document(PersistentVolumeClaim, claim).spec.resources.requests == {"storage": "0.5"}

@@ -50,11 +50,17 @@ class Traces:
         return [name for name in os.listdir("/sys/class/net") if name == self.link]
 
     def namespace_holders(self) -> list[str]:
-        """Who is in all namespaces of a host: the number of a single one may be given to somebody else's by now."""
+        """Who is in all namespaces of a host: the number of a single one, as the switch has it, may be given to
+        somebody else by now, and those of a host to another lab.
+        """
         inside = {pid: set(namespaces_of(pid)) for pid in pids()}
-        held = [f"{pid} is in {sorted(host)}" for pid, names in inside.items() for host in self.hosts if host <= names]
-        bound = [line for line in content("/proc/self/mountinfo").splitlines() if " nsfs " in line]
-        return held + [line for line in bound if any(name in line for host in self.hosts for name in host)]
+        others = [inside[pid] for pid in inside if self._is_of_another_lab(pid)]
+        hosts = [host for host in self.hosts if len(host) > 1 and not any(host <= names for names in others)]
+        return [f"{pid} is in {sorted(host)}" for pid, names in inside.items() for host in hosts if host <= names]
+
+    def _is_of_another_lab(self, pid: int) -> bool:
+        words = content(f"/proc/{pid}/cmdline").split("\0")
+        return any(word.endswith("/lab/init.py") for word in words) and self.lab not in words
 
 
 def traces_of(directory: Path) -> Traces:

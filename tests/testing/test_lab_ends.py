@@ -47,15 +47,26 @@ async def test_users_of_a_lab_from_outside_do_not_keep_it(tmp_path: Path, monkey
     outside.mkdir()
     subprocess.run(["mount", device, str(outside)], check=True)
     with subprocess.Popen(entering) as without_pid_namespace:
-        with pytest.raises(
-            LabError, match=r"cannot end the host h1: its disk /dev/loop\d+ is still in use outside of it"
-        ):
-            await host.kill()
-        monkeypatch.undo()
-        await lab.destroy()
-        assert without_pid_namespace.wait(10) == -9
+        try:
+            await until_in_network(without_pid_namespace.pid, host.pid)
+            with pytest.raises(
+                LabError, match=r"cannot end the host h1: its disk /dev/loop\d+ is still in use outside of it"
+            ):
+                await host.kill()
+            monkeypatch.undo()
+            await lab.destroy()
+            assert without_pid_namespace.wait(10) == -9
+        finally:
+            without_pid_namespace.kill()
     assert not os.path.ismount(outside)
     assert traces.left_after_settling() == []
+
+
+async def until_in_network(pid: int, of: int) -> None:
+    """A command that enters a host is on its way there for a moment after its start."""
+    async with asyncio.timeout(20):
+        while os.readlink(f"/proc/{pid}/ns/net") != os.readlink(f"/proc/{of}/ns/net"):
+            await asyncio.sleep(0.01)
 
 
 MAKER = """

@@ -30,6 +30,7 @@ CHECKED = (
     "on h2 all files have the checksums with which they were written",
     "on h4 all files have the checksums with which they were written",
 )
+SUMMARY = r"\d+\.\d s beside downloads and builds, which took \d+\.\d s; the bar is 120 s"
 # Where it is interrupted; the first ones in every run.
 MOMENTS = (
     ((), "# Three virtual hosts"),
@@ -112,6 +113,16 @@ def shown_until(process: "subprocess.Popen[str]", moment: str) -> list[str]:
     raise AssertionError(f"the demo never came to {moment}:\n" + "\n".join(lines))
 
 
+def interrupted_until_its_end(process: "subprocess.Popen[str]") -> str:
+    """By somebody who does not let go of Ctrl-C."""
+    deadline = time.monotonic() + END_S
+    while process.poll() is None and time.monotonic() < deadline:
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.02)
+    output, _ = process.communicate(timeout=1)
+    return output
+
+
 def steady(line: str) -> str:
     """Without what differs between two runs: times, sizes, and how wide a column of them is."""
     line = re.sub(r"\b\d+(\.\d+)? (s|GiB)\b|\b\d+s\b", "N", line)
@@ -131,11 +142,13 @@ def test_the_demo_shows_a_cluster_that_loses_a_host_and_no_file(tmp_path: Path) 
     traces = traces_in(tmp_path)
     assert traces is not None
     assert traces.left() != []
-    output, _ = process.communicate(timeout=ALL_S)
+    shown += shown_until(process, "# Everything is taken down again.")
+    output = interrupted_until_its_end(process)  # which changes nothing: that is what is done by now
     assert process.returncode == 0, output
     shown += output.splitlines()
     ticked = [line for line in shown if line.startswith("✓ ")]
     assert [what for what in CHECKED if not any(line.startswith(f"✓ {what}") for line in ticked)] == []
+    assert re.fullmatch(SUMMARY, shown[-1]), output
     nothing_is_left(tmp_path, traces)
     # The README leaves lines out, and adds none.
     lines = iter([steady(line) for line in shown])
@@ -165,6 +178,29 @@ def test_an_interrupted_demo_takes_everything_down(tmp_path: Path, arguments: tu
     traces = traces_in(tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=END_S)
+    assert process.returncode == 130, output
+    nothing_is_left(tmp_path, traces)
+
+
+@pytest.mark.etcd
+@pytest.mark.netns
+@pytest.mark.parametrize(
+    ("arguments", "moment"),
+    [
+        pytest.param((), "h1 is up", id="hosts"),
+        pytest.param(("--single",), "$ qm apply", id="single"),
+        pytest.param(("--keep",), "h1$ qm status --wait", id="kept", marks=pytest.mark.deep),
+    ],
+)
+def test_a_second_interruption_does_not_cut_off_what_takes_everything_down(
+    tmp_path: Path, arguments: tuple[str, ...], moment: str
+) -> None:
+    process = demo(tmp_path, *arguments)
+    shown_until(process, moment)
+    traces = traces_in(tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    shown_until(process, "interrupted; everything is taken down")
+    output = interrupted_until_its_end(process)
     assert process.returncode == 130, output
     nothing_is_left(tmp_path, traces)
 

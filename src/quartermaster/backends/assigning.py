@@ -122,18 +122,7 @@ class Assigning:
         return True
 
     async def _create(self, key: Key, desired: Desired) -> Assignment:
-        spec = AssignmentSpec(
-            host=desired.host,
-            agent=desired.agent,
-            instance=desired.instance,
-            generation=1,
-            epoch=self.epoch,
-            desired=desired.config,
-            absent=True if desired.config is None else None,
-            deadline_seconds=desired.deadline_s,
-        )
-        metadata = ObjectMeta(name=key.name, namespace=key.namespace)
-        made = await self._store.create(Assignment(metadata=metadata, spec=spec))
+        made = await self._store.create(first_assignment(self.namespace, desired, self.epoch))
         self._note(key, "", made)
         return made
 
@@ -180,6 +169,22 @@ class Assigning:
             return await self._store.get(Assignment, key.name, key.namespace)
         except NotFoundError:
             return None
+
+
+def first_assignment(namespace: str, desired: Desired, epoch: int = 0) -> Assignment:
+    """What is written where there was none."""
+    spec = AssignmentSpec(
+        host=desired.host,
+        agent=desired.agent,
+        instance=desired.instance,
+        generation=1,
+        epoch=epoch,
+        desired=desired.config,
+        absent=True if desired.config is None else None,
+        deadline_seconds=desired.deadline_s,
+    )
+    metadata = ObjectMeta(name=assignment_name(desired.agent, desired.host, desired.instance), namespace=namespace)
+    return Assignment(metadata=metadata, spec=spec)
 
 
 def as_plain(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from quartermaster.host import Host
-from quartermaster.planning.cluster import ClusterPlan, ClusterView, Desired
+from quartermaster.planning.cluster import ClusterKey, ClusterPlan, ClusterView, Desired
 from quartermaster.resources.kubernetes.volumes import PersistentVolume
 from quartermaster.resources.model import Key, Object
 from quartermaster.resources.orchestration import Assignment
+from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.base import Store
 
 ENTRY_POINTS = "quartermaster.backends"
@@ -189,7 +190,15 @@ class VolumeDriver(Protocol):
         """The volume on this host at `target`; the path to use, which is another one where nothing can be mounted."""
         ...
 
-    async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> None: ...
+    def is_mounted(self, machine: Host, volume: PersistentVolume, target: Path) -> bool:
+        """Whether the volume itself is mounted there, be it beneath something else; MountConflictError in doubt."""
+        ...
+
+    async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> bool:
+        """Whether it was mounted there; what else is stays. MountConflictError, and nothing is changed, where something
+        lies on top of it, or in doubt.
+        """
+        ...
 
 
 class KnowsKeepers(Protocol):
@@ -233,3 +242,57 @@ class Backend(Protocol):
     def agents(self) -> Sequence[ServiceAgent]: ...
 
     def volumes(self) -> VolumeDriver: ...
+
+
+class AdoptedVolume(msgspec.Struct, frozen=True):
+    """A volume that is there."""
+
+    volume: Volume
+    claim: str = ""  # namespace/name, where it says so
+
+
+class Adoption(msgspec.Struct, frozen=True):
+    """What runs on hosts and is in no store, as what is to be written of it."""
+
+    key: ClusterKey
+    nodes: tuple[StorageNode, ...] = ()
+    volumes: tuple[AdoptedVolume, ...] = ()
+    assignments: tuple[Desired, ...] = ()  # by which agents keep what they find
+    given_up: Mapping[str, str] = {}  # members of it that will not come back: their identity → how they are called
+    shown: tuple[str, ...] = ()  # all of it, for a person
+    mistakes: tuple[str, ...] = ()  # with one of them nothing is written
+    notes: tuple[str, ...] = ()
+
+
+class Adopter(Protocol):
+    """How a storage system is found again that runs and is in no store, for `qm adopt`."""
+
+    @property
+    def survey(self) -> str:
+        """The agent that tells what is on a host, and changes nothing."""
+        ...
+
+    def adopt(
+        self,
+        told: Mapping[str, Mapping[str, Any]],
+        namespace: str,
+        *,
+        cluster: str,
+        lost: Sequence[str],
+        addresses: Mapping[str, Sequence[str]],
+    ) -> Adoption:
+        """From what every host told and the addresses that it has, by host; `cluster` is how one is to be called that
+        does not say it, `lost` are members of it that are given up.
+        """
+        ...
+
+    def remember(self, memory: Mapping[str, str], found: Adoption) -> Mapping[str, str]:
+        """What plans of the cluster are to remember, by what they do: with those that were given up."""
+        ...
+
+
+@runtime_checkable
+class CanAdopt(Protocol):
+    """A backend that has an adopter."""
+
+    def adopter(self) -> Adopter: ...

@@ -6,28 +6,39 @@ and nothing else. A device that carries the wanted file system already is never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.directories import MOUNTS, forget_bases, offer_base
+from quartermaster.backends.directories import MOUNTS, alone_with, mark_away, mark_back, offer_base
 from quartermaster.host import FileSystem, Format, MountState
 from quartermaster.host.devices.model import Device, Signature
 from quartermaster.host.directories import Space
 from quartermaster.host.files import write_whole
+from quartermaster.host.mountinfo import mounted_at
 from quartermaster.support.errors import DeviceRefusedError, HostError
+
+Volumes = Callable[[], Sequence[str]]
+"""Looks which are here: their paths."""
 
 
 async def offer_file_systems(
-    context: AgentContext, *, file_system: FileSystem, label: str, volumes: Sequence[str] = (), measured: bool = False
+    context: AgentContext,
+    *,
+    file_system: FileSystem,
+    label: str,
+    volumes: Volumes = tuple,
+    measured: bool = False,
+    taken: bool = True,
 ) -> dict[str, Any]:
     """Makes `context.desired` true; the answer is what `planning.offering.bases_of` reads.
 
-    `volumes` are the paths of those that are here: what they are on is not given up. `measured`: what is on the file
-    systems of directories beside volumes counts, for nobody else looks at it.
+    What `volumes` are on is not given up. `measured`: what is free counts, and on the file systems of directories what
+    is there beside volumes, for nobody else looks at it. `taken`: directories are taken for volumes at once; else by
+    the caller, who looks first whose they are.
     """
     mounted = {str(mount_target(context, entry)): entry for entry in context.desired.get("devices", ())}
     wiped: list[str] = []
@@ -38,7 +49,6 @@ async def offer_file_systems(
     except HostError as error:
         failed[""] = str(error)
     counted: set[int] = set()
-    forget_bases(context, keep=context.desired.get("directories", ()))
     for path in (*context.desired.get("directories", ()), *mounted):
         entry = mounted.get(path)
         try:
@@ -47,60 +57,84 @@ async def offer_file_systems(
                 if entry.get("wipe"):
                     await _wipe(context, entry)
                 wanted = Format(file_system, entry["uuid"], label)
-                await context.machine.formatting.format(entry["path"], wanted, identity=entry["id"])
+                note = context.directory / f"making-{entry['uuid']}"
+                await context.machine.formatting.format(entry["path"], wanted, identity=entry["id"], note=note)
                 wiped += _settle_consent(context, entry)
                 await context.machine.mounts.mount(entry["path"], path, type=str(file_system), protect=True)
                 await _refuse_dead(context, entry["path"], path)
+                mark_back(Path(path))
             space = await context.machine.directories.space(path)
-            if entry is None:
-                await offer_base(context, path)
+            if entry is None and taken:
+                await offer_base(context, path, space.file_system)
         except HostError as error:  # one broken disk does not cost the host its others
             failed[entry["path"] if entry is not None else path] = str(error)
+            if mounted_at(context.machine.mounts.table(), path) is not None and entry is not None:
+                mark_away(Path(path), str(error))
             continue
         # Two directories of one file system share its room.
         base = {"path": path, "total": 0 if space.file_system in counted else space.total}
-        bases.append({**base, **_shared(context, path, space, volumes)} if measured and entry is None else base)
+        if measured:
+            base |= (
+                shared_space(context, path, space, volumes())
+                if entry is None
+                else {"free": _in_steps(space.available, space)}
+            )
+        bases.append(base)
         counted.add(space.file_system)
     if failed and not bases:
         raise HostError("; ".join(failed.values()))
     return {"bases": bases, "wiped": wiped, "failed": failed}
 
 
-def _shared(context: AgentContext, path: str, space: Space, volumes: Sequence[str]) -> dict[str, int]:
+def shared_space(context: AgentContext, path: str, space: Space, volumes: Sequence[str]) -> dict[str, int]:
     """What is free in a directory that others use too, and what they have taken: known for sure only while no volume of
-    ours is in it, and then kept. In steps of a hundredth, so that not every file of somebody's is a change.
+    ours is in it, and then kept.
     """
-    step = max(space.total >> 7, 1 << 20)
-    taken = max(0, space.total - space.available) // step * step
+    taken = _in_steps(max(0, space.total - space.available), space)
     if any(volume.startswith(f"{path}/") for volume in volumes):
         taken = min(taken, _bases_before(context).get(path, {}).get("taken", 0))
-    return {"free": space.available // step * step, "taken": taken}
+    return {"free": _in_steps(space.available, space), "taken": taken}
 
 
-async def release_file_systems(context: AgentContext, *, volumes: Sequence[str] = ()) -> None:
-    """Unmounts what this service has mounted, and forgets the directories that it offered; all content stays."""
+def _in_steps(size: int, space: Space) -> int:
+    """Of about a hundredth of the whole, so that not every file of somebody's is a change."""
+    step = max(space.total >> 7, 1 << 20)
+    return size // step * step
+
+
+async def release_file_systems(context: AgentContext, *, volumes: Volumes = tuple) -> None:
+    """Unmounts what this service has mounted; all content stays."""
     await _unmount(context, (), volumes)
-    forget_bases(context)
+    for path in volumes():
+        # They were given up while the host was away, and since it is back nobody has mounted their disk.
+        if path.startswith(_mounts_of(context)):
+            mark_away(Path(path).parent, "its node was given up")
 
 
-async def _unmount(context: AgentContext, keep: Sequence[str], volumes: Sequence[str]) -> None:
+async def _unmount(context: AgentContext, keep: Sequence[str], volumes: Volumes) -> None:
     """What the leader knew of volumes may have been old when it decided. What is on a disk now is known here."""
-    below = f"{context.directory / MOUNTS / (context.instance or '-')}/"
+    below = _mounts_of(context)
     needed: list[str] = []
     for mount in context.machine.mounts.table():
         if not mount.target.startswith(below) or mount.target in keep:
             continue
-        held = [path for path in volumes if path.startswith(f"{mount.target}/")]
-        if held:
-            needed.append(f"cannot give up {mount.source}: the volume {Path(held[0]).name} is on it")
-        else:
-            await context.machine.mounts.unmount(mount.target, remove=True)
+        async with alone_with(context, mount.target):
+            held = [path for path in volumes() if path.startswith(f"{mount.target}/")]
+            if held:
+                needed.append(f"cannot give up {mount.source}: the volume {Path(held[0]).name} is on it")
+            else:
+                await context.machine.mounts.unmount(mount.target, remove=True)
+                mark_back(Path(mount.target))
     if needed:
         raise HostError(needed[0], hint="it goes when its volumes are gone")
 
 
 def mount_target(context: AgentContext, entry: Mapping[str, Any]) -> Path:
-    return context.directory / MOUNTS / (context.instance or "-") / str(entry["uuid"])
+    return Path(_mounts_of(context)) / str(entry["uuid"])
+
+
+def _mounts_of(context: AgentContext) -> str:
+    return f"{context.directory / MOUNTS / (context.instance or '-')}/"
 
 
 def uuids_of(desired: Mapping[str, Any]) -> list[str]:
@@ -113,7 +147,7 @@ async def _refuse_dead(context: AgentContext, device: str, path: str) -> None:
     health = await context.machine.mounts.health(path)
     if health.state is not MountState.HEALTHY:
         raise HostError(
-            f"cannot use {device}: its file system is {health.state}{f' ({health.reason})' if health.reason else ''}",
+            f"cannot use {device}: its file system is {health}",
             hint="look at the kernel's log, and replace the disk; what is on it is not touched",
         )
 
@@ -134,10 +168,11 @@ async def _path_now(context: AgentContext, entry: Mapping[str, Any]) -> str:
     if device is not None and is_meant(device):
         return path
     found = next((one.path for one in await context.machine.devices.discover() if is_meant(one)), "")
-    if not found and not identity and str(mount_target(context, entry)) in _bases_before(context):
+    if not found and (identity or str(mount_target(context, entry)) in _bases_before(context)):
+        missing = f"is {identity}" if identity else f"carries the file system {entry['uuid']}"
         raise HostError(
-            f"cannot find the disk that was {path}: none carries the file system {entry['uuid']}",
-            hint="bring it back; if it is lost, take it off the node's list, and put its successor there afterwards",
+            f"cannot find the disk that was {path}: none {missing}",
+            hint="bring it back, or list its successor; a volume that is on no other disk is lost with it",
         )
     return found or path
 

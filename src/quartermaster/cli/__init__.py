@@ -1,5 +1,20 @@
 """`qm`: the command line. One file per verb; a command's imports are paid for only when it runs."""
 
-from quartermaster.cli.root import main
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """The entry point."""
+    if sys.argv[1:2] == ["connector"]:
+        # Programs read its answer: a signal that comes while the rest is imported is answered too.
+        from quartermaster.cli import ending
+
+        ending.listen()
+    from quartermaster.cli import root
+
+    root.main()
+
 
 __all__ = ["main"]

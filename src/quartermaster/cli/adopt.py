@@ -19,7 +19,7 @@ Without --yes nothing is written. Every host of the pool has to have joined befo
 
 
 @click.command(short_help="Write down a storage cluster that runs and is in no store.", epilog=EPILOG)
-@click.argument("type_", metavar="TYPE", type=click.Choice(["glusterfs"]))
+@click.argument("type_", metavar="TYPE")
 @click.option("--cluster", metavar="NAME", default="", help="The name of a cluster whose bricks do not say it.")
 @click.option("--lost", metavar="PEER", multiple=True, help="A peer of the pool that will not come back; repeatable.")
 @click.option("-y", "--yes", is_flag=True, help="Write what was found.")

@@ -9,24 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from quartermaster.backends.base import Volume
-from quartermaster.backends.glusterfs.adopting import AdoptedNode, AdoptedVolume, Adoption, adopt, describe
-from quartermaster.backends.glusterfs.facts import NODE, VOLUME
-from quartermaster.backends.glusterfs.keeping import volume_config
-from quartermaster.backends.glusterfs.seeing import owner_of
-from quartermaster.backends.glusterfs.survey import SURVEY, Survey
-from quartermaster.backends.glusterfs.volumes import GlusterVolumes
+from quartermaster.backends.assigning import first_assignment
+from quartermaster.backends.base import AdoptedVolume, Adopter, Adoption, CanAdopt, VolumeDriver
+from quartermaster.backends.registry import backend_of, installed_backends
 from quartermaster.cli.holding import with_marks
 from quartermaster.cli.progress import Status
 from quartermaster.cli.session import Session
+from quartermaster.operators.memory import amend_memory
 from quartermaster.orchestration.restoring import observe_only
-from quartermaster.planning.cluster import ClusterKey
+from quartermaster.planning.cluster import ClusterKey, Desired
 from quartermaster.planning.health import READY
+from quartermaster.planning.matching import addresses_of
 from quartermaster.provisioning.intent import Intent
 from quartermaster.provisioning.protocol import RETAIN, capacity
 from quartermaster.provisioning.volumes import persistent_volume
@@ -35,16 +33,14 @@ from quartermaster.resources.codec import from_document
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
-from quartermaster.resources.model import Object, ObjectMeta
+from quartermaster.resources.model import Object
 from quartermaster.resources.orchestration import (
     FAILED,
     SUCCEEDED,
     Assignment,
-    AssignmentSpec,
     Host,
     assignment_name,
 )
-from quartermaster.resources.storage import DEFAULT_CLUSTER, StorageNode
 from quartermaster.stores.modify import modify
 from quartermaster.support.deadlines import within
 from quartermaster.support.errors import AlreadyExistsError, InvalidError, NotFoundError, Problem, UsageError
@@ -66,13 +62,16 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def adopt_cluster(session: Session, wish: Wish) -> None:
+    adopter = _adopter_of(wish.type)
     async with session.store() as store:
         session.name_store(store)
         namespace = session.namespace(store)
-        surveys, silent = await _surveys(store, namespace, wish.timeout_s)
-        found = adopt(surveys, namespace, cluster=wish.cluster, lost=wish.lost)
+        hosts = (await store.list(Host, namespace)).items
+        surveys, silent = await _surveys(store, namespace, hosts, adopter.survey, wish.timeout_s)
+        addresses = {host.metadata.name: addresses_of(host) for host in hosts}
+        found = adopter.adopt(surveys, namespace, cluster=wish.cluster, lost=wish.lost, addresses=addresses)
         mistakes = [*silent, *found.mistakes]
-        for line in (*describe(found), *(f"note: {note}" for note in found.notes)):
+        for line in (*found.shown, *(f"note: {note}" for note in found.notes)):
             click.echo(line)
         if mistakes:
             raise InvalidError(
@@ -84,16 +83,28 @@ async def adopt_cluster(session: Session, wish: Wish) -> None:
             click.echo("nothing was written; --yes writes it", err=True)
             return
         async with _held(store, namespace):
-            written = await _write(store, found)
+            written = await _write(store, found, adopter, backend_of(wish.type).volumes())
     for name in written:
         click.echo(f"{name} written")
     if not written:
         click.echo("all of it was there already")
 
 
-async def _surveys(store: Store, namespace: str, timeout_s: float) -> tuple[dict[str, Survey], list[str]]:
+def _adopter_of(type: str) -> Adopter:
+    backend = backend_of(type)
+    if not isinstance(backend, CanAdopt):
+        able = [one.type for one in installed_backends() if isinstance(one, CanAdopt)]
+        raise UsageError(
+            f"cannot adopt a cluster of {type}: what runs of it does not say what it is",
+            hint=f"there are {', '.join(able) or 'none'} that do",
+        )
+    return backend.adopter()
+
+
+async def _surveys(
+    store: Store, namespace: str, hosts: Sequence[Host], survey: str, timeout_s: float
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """What every host told, and who did not."""
-    hosts = (await store.list(Host, namespace)).items
     if not hosts:
         raise UsageError(
             f"cannot adopt anything: {namespace} has no hosts",
@@ -107,13 +118,13 @@ async def _surveys(store: Store, namespace: str, timeout_s: float) -> tuple[dict
     ]
     try:
         for host in asked:
-            await _unasked(store, namespace, host)
-            await store.create(_assignment(namespace, host, SURVEY, {}))
-        answers = await _answers(store, namespace, asked, timeout_s)
+            await _unasked(store, namespace, host, survey)
+            await store.create(first_assignment(namespace, Desired(host, survey, {}, deadline_s=_DEADLINE_S)))
+        answers = await _answers(store, namespace, asked, survey, timeout_s)
     finally:
         for host in asked:
-            await _unasked(store, namespace, host)
-    told: dict[str, Survey] = {}
+            await _unasked(store, namespace, host, survey)
+    told: dict[str, dict[str, Any]] = {}
     for host in asked:
         answer = answers.get(host)
         if answer is None:
@@ -121,17 +132,19 @@ async def _surveys(store: Store, namespace: str, timeout_s: float) -> tuple[dict
         elif answer.status.state == FAILED:
             troubles.append(f"host {host}: {answer.status.message}")
         else:
-            told[host] = msgspec.convert(answer.status.result or {}, Survey)
+            told[host] = answer.status.result or {}
     return told, troubles
 
 
-async def _answers(store: Store, namespace: str, hosts: Sequence[str], timeout_s: float) -> dict[str, Assignment]:
+async def _answers(
+    store: Store, namespace: str, hosts: Sequence[str], survey: str, timeout_s: float
+) -> dict[str, Assignment]:
     answers: dict[str, Assignment] = {}
     with Status("asking hosts") as status, suppress(TimeoutError):
         async with within(timeout_s):
             while missing := [host for host in hosts if host not in answers]:
                 for host in missing:
-                    found = await store.get(Assignment, assignment_name(SURVEY, host), namespace)
+                    found = await store.get(Assignment, assignment_name(survey, host), namespace)
                     current = found.status.observed_generation == found.spec.generation
                     if current and found.status.state in (SUCCEEDED, FAILED):
                         answers[host] = found
@@ -140,9 +153,9 @@ async def _answers(store: Store, namespace: str, hosts: Sequence[str], timeout_s
     return answers
 
 
-async def _unasked(store: Store, namespace: str, host: str) -> None:
+async def _unasked(store: Store, namespace: str, host: str, survey: str) -> None:
     with suppress(NotFoundError):
-        await store.delete(Assignment, assignment_name(SURVEY, host), namespace)
+        await store.delete(Assignment, assignment_name(survey, host), namespace)
 
 
 @asynccontextmanager
@@ -165,39 +178,33 @@ async def _observes(store: Store, namespace: str) -> bool:
     return False
 
 
-async def _write(store: Store, found: Adoption) -> list[str]:
+async def _write(store: Store, found: Adoption, adopter: Adopter, driver: VolumeDriver) -> list[str]:
     """Nodes come last: nothing is planned for a host before its node is there."""
     written: list[str] = []
     for volume in found.volumes:
-        written += await _write_volume(store, found.key, volume)
+        written += await _write_volume(store, found.key, volume, driver)
+    if found.given_up:
+        await amend_memory(store, found.key, lambda memory: adopter.remember(memory, found))
+    for desired in found.assignments:
+        written += await _create(store, first_assignment(found.key.namespace, desired))
     for node in found.nodes:
-        config = _node_config(found.key, node)
-        written += await _create(store, _assignment(found.key.namespace, node.host, NODE, config))
-    for node in found.nodes:
-        written += await _create(store, _storage_node(found.key, node))
+        written += await _create(store, node)
     return written
 
 
-async def _write_volume(store: Store, key: ClusterKey, adopted: AdoptedVolume) -> list[str]:
+async def _write_volume(store: Store, key: ClusterKey, adopted: AdoptedVolume, driver: VolumeDriver) -> list[str]:
     written: list[str] = []
-    made = Volume(adopted.name, adopted.size, adopted.placement)
+    name = adopted.volume.name
     claim = _claim(key, adopted)
     if claim is not None:
         written += await _create(store, claim)
         claim = await store.get(PersistentVolumeClaim, claim.metadata.name, claim.metadata.namespace)
-        if claim.spec.volume_name != adopted.name:
-            click.echo(
-                f"note: the claim {adopted.claim} has another volume; {adopted.name} stays without one", err=True
-            )
+        if claim.spec.volume_name != name:
+            click.echo(f"note: the claim {adopted.claim} has another volume; {name} stays without one", err=True)
             claim = None
-    source = GlusterVolumes().source(made, {"volume": adopted.name})
-    intent = Intent(key, made, RETAIN, key.class_name)
-    written += await _create(store, _volume(intent, source, claim))
-    keeper = adopted.placement.hosts[0]
-    config = volume_config(adopted.name, adopted.size, adopted.placement.details, keeper, existing=True)
-    if not adopted.ours:
-        config["adopted"] = True
-    return written + await _create(store, _assignment(key.namespace, keeper, VOLUME, config, adopted.name))
+    source = driver.source(adopted.volume, {"volume": name})
+    intent = Intent(key, adopted.volume, RETAIN, key.class_name)
+    return written + await _create(store, _volume(intent, source, claim))
 
 
 def _volume(intent: Intent, source: Mapping[str, object], claim: PersistentVolumeClaim | None) -> PersistentVolume:
@@ -224,43 +231,10 @@ def _claim(key: ClusterKey, adopted: AdoptedVolume) -> PersistentVolumeClaim | N
     spec = {
         "accessModes": ["ReadWriteMany"],
         "storageClassName": key.class_name,
-        "volumeName": adopted.name,
-        "resources": {"requests": capacity(adopted.size)},
+        "volumeName": adopted.volume.name,
+        "resources": {"requests": capacity(adopted.volume.size)},
     }
     return from_document(PersistentVolumeClaim, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
-
-
-def _node_config(key: ClusterKey, node: AdoptedNode) -> dict[str, object]:
-    devices = [{"id": one.id, "uuid": one.uuid, "path": one.path, "declared": one.path} for one in node.disks]
-    directories = list(node.directories)
-    config: dict[str, object] = {
-        "owner": owner_of(key),
-        "node": node.name,
-        "devices": devices,
-        "directories": directories,
-    }
-    if node.tls:
-        config["tls"] = True
-    return {**config, "adopted": directories} if directories else config
-
-
-def _storage_node(key: ClusterKey, node: AdoptedNode) -> StorageNode:
-    spec: dict[str, object] = {"type": key.type, "nodeSelector": {marks.HOSTNAME_LABEL: node.host}}
-    if node.disks:
-        spec["devices"] = [disk.path for disk in node.disks]
-    if node.directories:
-        spec["directories"] = list(node.directories)
-    if key.name != DEFAULT_CLUSTER:
-        spec["glusterfs"] = {"cluster": key.name}
-    return from_document(StorageNode, {"metadata": {"name": node.name, "namespace": key.namespace}, "spec": spec})
-
-
-def _assignment(namespace: str, host: str, agent: str, config: Mapping[str, object], instance: str = "") -> Assignment:
-    spec = AssignmentSpec(
-        host=host, agent=agent, instance=instance, generation=1, desired=dict(config), deadline_seconds=_DEADLINE_S
-    )
-    metadata = ObjectMeta(name=assignment_name(agent, host, instance), namespace=namespace)
-    return Assignment(metadata=metadata, spec=spec)
 
 
 async def _create(store: Store, obj: Object) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -11,9 +12,9 @@ from typing import Any
 import click
 import msgspec
 
-from quartermaster.cli import failures
+from quartermaster.cli import ending, failures
 from quartermaster.connectors import ConnectionInfo
-from quartermaster.connectors.connector import Connector, Inventory, open_connector
+from quartermaster.connectors.connector import Connector, Inventory, Listed, open_connector
 from quartermaster.connectors.errors import (
     AttachmentConflictError,
     ConnectionDataError,
@@ -23,6 +24,7 @@ from quartermaster.connectors.errors import (
     UnsupportedDriverError,
     VolumeBusyError,
 )
+from quartermaster.connectors.registry import require_clients
 from quartermaster.support.errors import (
     DeadlineError,
     InvalidError,
@@ -75,7 +77,7 @@ async def extend_and_show(choice: Choice, file: str, *, mounted: str) -> int:
 
 async def mount_and_show(choice: Choice, volume: str, target: str, *, key_file: str, **wanted: Any) -> int:
     async def work(connector: Connector) -> Any:
-        key = _read_key(key_file) if key_file else ""
+        key = _read_key(key_file) if key_file else b""
         return await connector.mount(volume, _absolute(target), key=key, **wanted)
 
     return await _answer(choice, "mounting the volume", work)
@@ -90,7 +92,7 @@ async def unmount_and_show(choice: Choice, volume: str, target: str, *, force: b
 
 async def show_statistics(choice: Choice, volume: str, target: str) -> int:
     async def work(connector: Connector) -> Any:
-        return await connector.statistics(volume, target=_absolute(target))
+        return await connector.statistics(volume, _absolute(target))
 
     return await _answer(choice, "looking at the volume", work)
 
@@ -145,13 +147,35 @@ async def _answer(
     try:
         with Status(what) as status:
             async with _saying(status), _open(choice) as connector:
-                answer = await work(connector)
+                # Only the work itself is cancelled: whatever ends after it, a signal comes too late for.
+                with ending.cancelling():
+                    answer = await work(connector)
     except QuartermasterError as error:
-        click.echo(_json({"error": _described(error)}), nl=False)
+        show_failure(error)
         failures.say(failures.sentence(error))
         return exit_code(error)
+    except asyncio.CancelledError as error:
+        if not ending.heard():
+            raise
+        show_failure(error)
+        return 128 + ending.heard()
     click.echo((show or _json)(answer), nl=False)
     return 0
+
+
+def show_failure(error: BaseException) -> None:
+    """As JSON, of which the reason is for programs."""
+    described: dict[str, Any] = {"reason": "Internal", "message": f"{type(error).__name__}: {error}"}
+    if isinstance(error, QuartermasterError):
+        described = _described(error)
+    elif isinstance(error, click.ClickException):
+        described = {"reason": UsageError.reason, "message": error.format_message()}
+    elif isinstance(error, click.Abort | KeyboardInterrupt | asyncio.CancelledError):
+        described = {"reason": "Interrupted", "message": "it was ended before it was done"}
+    whole = {"reason": "", "message": "", "hint": "", "problems": [], **described}
+    # What could not be taken back stands in the notes.
+    message = "; ".join([whole["message"], *getattr(error, "__notes__", ())])
+    click.echo(_json({"error": {**whole, "message": redact(message)}}), nl=False)
 
 
 def exit_code(error: QuartermasterError) -> int:
@@ -165,6 +189,10 @@ def _open(choice: Choice) -> Connector:
         if not equals or not client:
             raise UsageError(f'cannot use the client "{given}"', hint="for example --client ISCSI=userspace")
         clients[type_] = client
+    try:
+        require_clients(clients)
+    except UnsupportedDriverError as error:
+        raise UsageError(error.message, hint=error.hint) from error
     return open_connector(
         multipath=choice.multipath,
         do_local_attach=choice.do_local_attach,
@@ -178,25 +206,28 @@ def _read(file: str) -> ConnectionInfo:
     if file == "-":
         if sys.stdin.isatty():
             click.echo("reading the connection information from standard input; Ctrl-D ends it", err=True)
-        return ConnectionInfo.from_json(sys.stdin.buffer.read())
+        return ConnectionInfo.from_json(_read_input())
     try:
         return ConnectionInfo.from_json(Path(file).read_bytes())
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
 
 
+def _read_input() -> bytes:
+    """Nothing is begun yet, and whoever is to write it may never come: a signal ends the waiting."""
+    with ending.raising():
+        return sys.stdin.buffer.read()
+
+
 def _absolute(path: str) -> str:
     return str(Path(path).absolute()) if path else ""
 
 
-def _read_key(file: str) -> str:
+def _read_key(file: str) -> bytes:
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        key = data.decode()
+        key = _read_input() if file == "-" else Path(file).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read the key {file}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise UsageError(f"cannot use the key {file}: it is not text") from None
     if not key:
         raise UsageError(f"cannot use the key {file}: it is empty")
     return key
@@ -231,7 +262,7 @@ def _table(answer: Inventory) -> str:
         (
             one.volume_id or "-",
             one.driver_volume_type or "-",
-            _state(one.state, one.present),
+            _state(one),
             one.device or "-",
             one.path,
         )
@@ -241,15 +272,17 @@ def _table(answer: Inventory) -> str:
     return Writer(("VOLUME", "DRIVER", "STATE", "DEVICE", "PATH")).format(rows)
 
 
-def _state(state: str, present: bool) -> str:
-    return "missing" if state == "connected" and not present else state
+def _state(one: Listed) -> str:
+    if one.state != "connected":
+        return one.state
+    if not one.present:
+        return "missing"
+    return "unreachable" if one.problem else one.state
 
 
 @asynccontextmanager
 async def _saying(status: Any) -> AsyncIterator[None]:
     """Says on what the command waits, from the second second on."""
-    import asyncio
-
     from quartermaster.support.tasks import TaskGroup
 
     async def say() -> None:

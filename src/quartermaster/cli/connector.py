@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
 
+from quartermaster.cli import ending
 from quartermaster.cli.options import output_option_of, seconds_of
 from quartermaster.cli.session import Session
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_HELP = getattr(click.exceptions, "NoArgsIsHelpError", click.exceptions.Exit)  # click before 8.2 prints it and ends
 
 EPILOG = """\b
 Examples:
@@ -26,8 +30,8 @@ Examples:
   qm connector recover                       take back what a killed program had begun
 
 \b
-Answers are JSON on standard output. An error is {"error": {"reason", "message", "hint", "problems"}} there, a
-sentence on standard error, and an exit code:
+Answers are JSON on standard output (that of list with -o json). An error, of whatever kind, is
+{"error": {"reason", "message", "hint", "problems"}} there, a sentence on standard error, and an exit code:
   0  done
   1  the host, a program or the storage system said no
   2  the command line was wrong
@@ -36,7 +40,42 @@ sentence on standard error, and an exit code:
   5  it is in use, or attached here in another way
   6  the time was up, or the storage system does not answer
   7  a device is not the volume that it should be; nothing was touched
+  70 a mistake of this program, or of a driver
+  129, 130, 143  ended by SIGHUP, SIGINT or SIGTERM; what was begun is taken back, and the message says if it was not
 """
+_LOOKS = ("path", "stats", "list_volumes", "properties")
+
+
+class AnsweringGroup(click.Group):
+    """Programs read standard output: whatever goes wrong is said there too, a mistyped option as well."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        ending.listen()
+        with _answering():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _answering():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
+    try:
+        with ending.raising():
+            yield
+    except (click.exceptions.Exit, _HELP, BrokenPipeError):
+        raise
+    except (Exception, KeyboardInterrupt) as error:
+        ending.settle()
+        from quartermaster.cli.connecting import show_failure
+
+        show_failure(error)
+        if isinstance(error, ending.Ended):
+            raise click.exceptions.Exit(128 + error.number) from error
+        raise
 
 
 def connector_options(function: Command) -> Command:
@@ -60,12 +99,27 @@ def connector_options(function: Command) -> Command:
         session.override(store_url=None, namespace=None, verbosity=verbose)
         names = ("timeout", "multipath", "clients", "directory")
         given = {name: options.pop(name) for name in names}
-        return function(session, given=given, **options)
+        with _plainly(session, looks=function.__name__ in _LOOKS):
+            return function(session, given=given, **options)
 
     wrapped.__doc__ = function.__doc__
     wrapped.__name__ = function.__name__
     wrapped.__click_params__ = [*getattr(function, "__click_params__", ()), *wrapped.__click_params__]  # type: ignore[attr-defined]
     return wrapped  # type: ignore[return-value]
+
+
+@contextmanager
+def _plainly(session: Session, *, looks: bool) -> Iterator[None]:
+    """Without -v nobody has asked for a log: a warning is a sentence, and nothing where the command only looks, whose
+    answer has all of it."""
+    if session.verbosity:
+        yield
+        return
+    from quartermaster.cli.failures import Sentences
+    from quartermaster.support import log
+
+    with log.told_by(None if looks else Sentences()):
+        yield
 
 
 file_option = click.option(
@@ -81,7 +135,7 @@ volume_argument = click.argument("volume", metavar="VOLUME")
 directory_argument = click.argument("target", metavar="DIR")
 
 
-@click.group(short_help="Attach volumes of any storage system to this host.", epilog=EPILOG)
+@click.group(cls=AnsweringGroup, short_help="Attach volumes of any storage system to this host.", epilog=EPILOG)
 def command() -> None:
     """Attach volumes of any storage system to this host.
 
@@ -96,7 +150,7 @@ def command() -> None:
     epilog="\b\nExamples:\n  qm connector connect -f volume.json\n  qm connector connect --multipath < volume.json\n",
 )
 @file_option
-@click.option("--no-local-attach", is_flag=True, help="Only answer the URI with which a program opens it itself.")
+@click.option("--no-local-attach", is_flag=True, help="Attach nothing: answer the URI by which programs open it.")
 @connector_options
 def connect(session: Session, *, given: dict[str, Any], file: str, no_local_attach: bool) -> None:
     """Attach a volume to this host; said twice it is as once.
@@ -161,6 +215,11 @@ def extend(session: Session, *, given: dict[str, Any], file: str, mounted: str) 
 @click.option("-o", "--option", "options", metavar="OPTION", multiple=True, help="As `mount -o`; may be repeated.")
 @click.option("--read-only", is_flag=True, help="Nothing is written, and nothing is made.")
 @click.option("--key-file", metavar="FILE|-", default="", help="The volume is encrypted (LUKS) with what is in it.")
+@click.option(
+    "--overwrite-unknown",
+    is_flag=True,
+    help="Make it also where there are data that no program recognises: they are lost.",
+)
 @connector_options
 def mount(
     session: Session,
@@ -172,10 +231,12 @@ def mount(
     options: tuple[str, ...],
     read_only: bool,
     key_file: str,
+    overwrite_unknown: bool,
 ) -> None:
     """Mount an attached volume on a directory; said twice it is as once.
 
-    A file system is made only where nothing is found on the device. A corrupted mount is made anew.
+    A file system is made only where nothing is found on the device, and its first and last MiB are zero. A volume that
+    was connected to be read is mounted so. A corrupted mount is made anew.
 
     \b
     The answer: {"volumeId", "target", "source", "fileSystem"}
@@ -183,6 +244,7 @@ def mount(
     from quartermaster.cli.connecting import Choice, mount_and_show
 
     wanted = {"file_system": file_system, "options": options, "read_only": read_only}
+    wanted["overwrite_unknown"] = overwrite_unknown
     _end(session.run(lambda: mount_and_show(Choice(**given), volume, target, key_file=key_file, **wanted)))
 
 
@@ -218,7 +280,7 @@ def stats(session: Session, *, given: dict[str, Any], volume: str, target: str) 
     """Show how large and how full a volume is; of a device that is not mounted, how large.
 
     \b
-    The answer: {"size", "used", "available", "files", "filesUsed"}, in bytes and files
+    The answer: {"size", "used", "available", "files", "filesUsed"}, in bytes and files; null what is not known
     """
     from quartermaster.cli.connecting import Choice, show_statistics
 
@@ -231,10 +293,10 @@ def stats(session: Session, *, given: dict[str, Any], volume: str, target: str) 
 @volume_argument
 @connector_options
 def path(session: Session, *, given: dict[str, Any], volume: str) -> None:
-    """Show where a volume is, after a look whether it still is.
+    """Show where a volume is, after a look whether it still is, and whether its storage system answers.
 
     \b
-    The answer: as that of connect
+    The answer: as that of connect; exit code 4 where it is not here, 6 where nobody answers behind it
     """
     from quartermaster.cli.connecting import Choice, show_path
 
@@ -251,6 +313,8 @@ def path(session: Session, *, given: dict[str, Any], volume: str) -> None:
 @connector_options
 def list_volumes(session: Session, *, given: dict[str, Any], own: bool, output: str) -> None:
     """List the volumes that were attached here, and sessions, maps and mounts that somebody else made.
+
+    One that is missing is not here any more; behind one that is unreachable nobody answers.
 
     \b
     With -o json: {"attachments": [{"volumeId", "driverVolumeType", "state", "path", "device", "present",

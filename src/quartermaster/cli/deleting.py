@@ -13,9 +13,11 @@ import msgspec
 
 from quartermaster.cli import failures
 from quartermaster.cli.arguments import Targets, full_name, parse_targets
+from quartermaster.cli.asking import confirmed
 from quartermaster.cli.collecting import clean_up
 from quartermaster.cli.finding import Query, find_groups
 from quartermaster.cli.given import Given, place, read_given
+from quartermaster.cli.holders import why_held
 from quartermaster.cli.progress import Progress
 from quartermaster.cli.session import Session
 from quartermaster.resources import Object, kind_of
@@ -41,6 +43,7 @@ _PROPAGATION: dict[str, Propagation] = {
 }
 # An object that is held is worth a word before the whole time is over.
 _SILENT_S = 1.0
+_SAY_AGAIN_S = 3.0
 _LOOK_AGAIN_S = 0.2
 
 
@@ -147,7 +150,7 @@ def _confirmed(chosen: Sequence[_Chosen], plan: Plan) -> bool:
         return True
     if not sys.stdin.isatty():
         raise UsageError(f"cannot delete {_count(len(chosen))} without asking: there is no terminal", hint="say --yes")
-    return click.confirm(f"Delete {_count(len(chosen))}?", err=True)
+    return confirmed(f"Delete {_count(len(chosen))}?")
 
 
 def _count(number: int) -> str:
@@ -199,39 +202,49 @@ def _account(done: int, rest: int) -> None:
 
 
 async def _delete_one(store: Store, one: _Chosen, plan: Plan) -> Object | None:
+    note = await _look_at_host(store, one, plan) if one.kind is Host else ""
     propagation = _PROPAGATION[plan.cascade]
-    if one.kind is Host and not plan.force:
-        from quartermaster.cli.hearing import refuse_needed_host
-
-        await refuse_needed_host(store, one.name, one.namespace)
     try:
-        return await store.delete(
+        after = await store.delete(
             one.kind, one.name, one.namespace, uid=one.uid, propagation=propagation, dry_run=plan.dry_run
         )
     except NotFoundError:
         return None  # gone since it was read: by its owner's end, perhaps
+    if note:
+        click.echo(f"note: {note}", err=True)
+    return after
+
+
+async def _look_at_host(store: Store, one: _Chosen, plan: Plan) -> str:
+    """What becomes of a Host that is deleted. ConflictError where it is not to be."""
+    from quartermaster.cli.hearing import refuse_needed_host, will_return
+
+    if not plan.force:
+        await refuse_needed_host(store, one.name, one.namespace)
+    return "" if plan.dry_run else await will_return(store, one.name, one.namespace)
 
 
 async def _wait_until_gone(store: Store, one: _Chosen, obj: Object, timeout_s: float) -> None:
-    latest = [obj]
-    try:
-        async with within(min(_SILENT_S, timeout_s)):
-            await _until_gone(store, one, latest)
-            return
-    except TimeoutError:
-        pass
-    if timeout_s > _SILENT_S:
-        click.echo(f"waiting for {one.title}: held by {_holders(latest[0])}", err=True)
+    """What it waits for is said from the second second on, and again when that changes."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    latest, said, pause_s = [obj], "", _SILENT_S
+    while True:
         try:
-            async with within(timeout_s - _SILENT_S):
+            async with within(min(pause_s, max(0.0, deadline - loop.time()))):
                 await _until_gone(store, one, latest)
                 return
         except TimeoutError:
             pass
-    raise DeadlineError(
-        f"cannot see the end of {one.title} within {timeout_s:g} s: it is held by {_holders(latest[0])}",
-        hint="it goes when whoever put that there takes it away; --no-wait does not wait for it",
-    )
+        why = await why_held(store, latest[0])
+        if loop.time() >= deadline:
+            raise DeadlineError(
+                f"cannot see the end of {one.title} within {timeout_s:g} s: it is held by {why}",
+                hint="it goes when whoever put that there takes it away; --no-wait does not wait for it",
+            )
+        if why != said:
+            click.echo(f"waiting for {one.title}: held by {why}", err=True)
+        said, pause_s = why, _SAY_AGAIN_S
 
 
 async def _until_gone(store: Store, one: _Chosen, latest: list[Object]) -> None:
@@ -264,11 +277,3 @@ async def _until_gone(store: Store, one: _Chosen, latest: list[Object]) -> None:
                     latest[0] = event.object
         except ExpiredError:
             continue
-
-
-def _holders(obj: Object) -> str:
-    names = obj.metadata.finalizers
-    if not names:
-        return "nothing; it is about to go"
-    why = getattr(getattr(obj, "status", None), "message", "")
-    return f"finalizer{'s' if len(names) > 1 else ''} {', '.join(names)}" + (f" ({why})" if why else "")

@@ -95,19 +95,20 @@ async def _agent_check(directory: Path, settings: HostSettings | None) -> Check:
         status = await open_host(directory, device_root=device_root()).daemons.status(AGENT_DAEMON)
     except QuartermasterError as error:
         return Check("agent", State.FAIL, error.message, error.hint)
-    if status.running:
-        return _kept(status, f"{settings.name} runs, process {status.pid}")
-    message = f"the agent of {settings.name} does not run: {status.message or status.state}"
-    return Check("agent", State.FAIL, message, "`qm up` starts it again; its log says why it ended")
+    return judge_agent(status, settings)
 
 
-def _kept(status: DaemonStatus, runs: str) -> Check:
+def judge_agent(status: DaemonStatus, settings: HostSettings) -> Check:
+    up = "qm up --single" if settings.store else "qm up"  # the other one is refused
+    if not status.running:
+        message = f"the agent of {settings.name} does not run: {status.message or status.state}"
+        return Check("agent", State.FAIL, message, f"`{up}` starts it again; its log says why it ended")
+    runs = f"{settings.name} runs, process {status.pid}"
     if status.lasting:
         return Check("agent", State.OK, f"{runs}, and is started again by systemd after its end and after a boot")
     message = f"{runs}; nothing starts it again after its end or after a boot"
-    return Check(
-        "agent", State.WARN, message, "have `qm up` run at boot, for example by a line `@reboot qm up` of cron"
-    )
+    fix = f"have `{up}` run at boot, for example by a line `@reboot {up}` of cron"
+    return Check("agent", State.WARN, message, fix)
 
 
 async def _store_checks(session: Session, settings: HostSettings | None) -> list[Check]:

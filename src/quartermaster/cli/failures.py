@@ -75,6 +75,19 @@ def say(text: str) -> None:
     click.echo(click.style("error:", fg="red", bold=True) + f" {redact(text)}", err=True, color=colour())
 
 
+class Sentences:
+    """Lines of the log, for a person who has not asked for the log: pass it to `log.told_by`."""
+
+    def warning(self, message: str, *, error: object = "", **values: object) -> None:
+        told = {name: redact(value, key=name) for name, value in values.items() if name not in ("room", "exc_info")}
+        known = ", ".join(f"{name} {value}" for name, value in told.items())
+        text = f"{message} ({known})" if known else message
+        whole = redact(f"{text}: {error}" if error else text)
+        click.echo(click.style("warning:", fg="yellow") + f" {whole}", err=True, color=colour())
+
+    error = warning
+
+
 def colour() -> bool | None:
     """False where nobody wants colours; None leaves it to whether there is a terminal.
 

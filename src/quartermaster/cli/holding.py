@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from msgspec.structs import replace
 
+from quartermaster.cli.asking import ask
+from quartermaster.cli.failures import FAILED
 from quartermaster.cli.finding import Query, list_whole
 from quartermaster.cli.session import Session
 from quartermaster.cli.statuses import is_named
@@ -34,16 +36,25 @@ async def pause(session: Session, names: Sequence[str], *, everything: bool, rea
             click.echo(f"storagestatus/{status.metadata.name} paused")
 
 
-async def resume(session: Session, names: Sequence[str], *, everything: bool) -> None:
+async def resume(session: Session, names: Sequence[str], *, everything: bool) -> int:
+    """The exit code: without a name, 1 while a cluster is still paused, for that may be what was meant."""
     async with session.store() as store:
         session.name_store(store)
         if not names and not everything:
             await _act_again(store, session.namespace(store))
-            return
+            return _tell_paused(await _statuses(session, store))
         for status in await _named(session, store, names, everything=everything):
             was = marks.PAUSED in status.metadata.annotations
             await _mark(store, status, {marks.PAUSED: ""})
             click.echo(f"storagestatus/{status.metadata.name} {'resumed' if was else 'was not paused'}")
+    return 0
+
+
+def _tell_paused(statuses: Sequence[StorageStatus]) -> int:
+    paused = [one.metadata.name for one in statuses if marks.PAUSED in one.metadata.annotations]
+    for name in paused:
+        click.echo(f"{name} is paused: `qm resume {name}` goes on", err=True)
+    return FAILED if paused else 0
 
 
 async def _act_again(store: Store, namespace: str) -> None:
@@ -54,7 +65,6 @@ async def _act_again(store: Store, namespace: str) -> None:
         settings = None
     if settings is None or marks.OBSERVE_ONLY not in settings.metadata.annotations:
         click.echo("nothing is held back: the operator acts already")
-        click.echo("a paused cluster is resumed by its name, or with --all", err=True)
         return
     await modify(
         store, ConfigMap, marks.SETTINGS_NAME, namespace, lambda one: with_marks(one, {marks.OBSERVE_ONLY: ""})
@@ -76,7 +86,7 @@ async def approve(session: Session, name: str, *, yes: bool, only_list: bool) ->
             return
         session.name_store(store)
         if not yes:
-            click.confirm("Approve these steps?", abort=True, err=True)
+            ask("Approve these steps?")
         known = status.metadata.annotations.get(marks.APPROVED, "").split()
         await _mark(store, status, {marks.APPROVED: " ".join(dict.fromkeys((*known, *digests)))})
         click.echo(f"storagestatus/{status.metadata.name}: {len(digests)} steps approved")
@@ -86,13 +96,17 @@ async def _named(session: Session, store: Store, names: Sequence[str], *, everyt
     namespace = session.namespace(store)
     if bool(names) == everything:
         raise UsageError("cannot tell which clusters are meant", hint="name them, or give --all")
-    listing = await list_whole(store, StorageStatus, Query(namespace))
-    found = [one for one in listing.objects if isinstance(one, StorageStatus)]
+    found = await _statuses(session, store)
     for name in names:
         if not any(is_named(one, name) for one in found):
             known = ", ".join(one.metadata.name for one in found) or "none"
             raise NotFoundError(f"cannot find the storage cluster {name} in {namespace}", hint=f"there are {known}")
     return [one for one in found if everything or any(is_named(one, name) for name in names)]
+
+
+async def _statuses(session: Session, store: Store) -> list[StorageStatus]:
+    listing = await list_whole(store, StorageStatus, Query(session.namespace(store)))
+    return [one for one in listing.objects if isinstance(one, StorageStatus)]
 
 
 async def _mark(store: Store, status: StorageStatus, changes: Mapping[str, str]) -> None:

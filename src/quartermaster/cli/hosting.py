@@ -12,11 +12,13 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from quartermaster import __version__
 from quartermaster.backends.etcd.tool import DAEMON as ETCD_DAEMON
 from quartermaster.cli.addressing import require_own
 from quartermaster.cli.contexts import change, contexts_path, embedded_path, with_context, with_current
-from quartermaster.cli.offering import Offer
-from quartermaster.cli.session import Session
+from quartermaster.cli.offering import Offer, require_root_for_disks
+from quartermaster.cli.refusing import require_heard, require_usable
+from quartermaster.cli.session import PATIENCE_S, Session
 from quartermaster.host import Daemon, Host, open_host
 from quartermaster.host.facts import addresses
 from quartermaster.host.places import device_root, host_name, state_directory
@@ -26,7 +28,7 @@ from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.names import DEFAULT_NAMESPACE
 from quartermaster.resources.orchestration import Wishes
 from quartermaster.support.deadlines import within
-from quartermaster.support.errors import DaemonError, DeadlineError, UsageError
+from quartermaster.support.errors import DaemonError, DeadlineError, ForbiddenError, UsageError
 
 if TYPE_CHECKING:
     from quartermaster.engine.runtime import Listen
@@ -50,12 +52,16 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_agent(session: Session, offer: Offer, listen: str) -> None:
+    require_root_for_disks(offer)
     directory = state_directory()
     settings = read_settings(directory)
     if settings is None or session.given_store:
         store = session.given_store or os.environ.get("QM_STORE", "")
         settings = HostSettings(name=host_name(), store=store)
-    settings = offered(settings, offer, session.given_namespace)
+    if not session.given_store:
+        refuse_other_name(directory, settings, offer.name)
+    known, settings = settings, offered(settings, offer, session.given_namespace)
+    require_usable(known, settings, offer)
     await serve(directory, settings, listen_on(listen))
 
 
@@ -94,23 +100,27 @@ async def serve(directory: Path, settings: HostSettings, listen: Listen | None =
 
 
 async def bring_up(session: Session, offer: Offer, wanted: Wanted) -> None:
+    require_root_for_disks(offer)
     directory = state_directory()
-    machine = this_host(directory)
     before = read_settings(directory)
     refuse_other_kind(before, single=wanted.single)
-    await require_own(offer.addresses, machine.commands)
+    refuse_other_name(directory, before, offer.name)
     settings = offered(before or HostSettings(name=host_name()), offer, session.given_namespace)
+    require_usable(before, settings, offer)
+    machine = this_host(directory)
+    await require_own(offer.addresses, machine.commands)
     if wanted.debounce_s is not None:
         settings = replace(settings, timings=replace(settings.timings, debounce_s=wanted.debounce_s))
     if wanted.single:
         settings = single(settings, session)
-        url = settings.store
+        await require_heard(settings, offer)
+        url = own_url = settings.store
     else:
         from quartermaster.orchestration.joining.bootstrap import bootstrap
 
         found = settings.addresses or await addresses(machine.commands)
         access = await bootstrap(directory, settings.name, found, machine=machine, namespace=settings.namespace)
-        url = access.leader_url or access.url
+        url, own_url = access.leader_url or access.url, access.url
     write_settings(directory, settings)
     context = save_context(wanted.context or ("single" if wanted.single else settings.name), url, settings.namespace)
     tell(f"store: {url.partition('?')[0]}, saved as the context {context}")
@@ -118,14 +128,18 @@ async def bring_up(session: Session, offer: Offer, wanted: Wanted) -> None:
         await serve(directory, settings)
         return
     await start_agent(machine, directory)
-    await wait_until_up(machine, url, settings, wanted.timeout_s)
+    await wait_until_up(machine, own_url, settings, wanted.timeout_s)
+    if url != own_url and not await may_declare(directory, settings):
+        # It was deleted while it was away, and with it the right to lead; it gets that anew with a member of etcd.
+        save_context(context, own_url, settings.namespace)
+        tell("this host may not declare things for now: run `qm up` again when it carries a member of etcd")
     if wanted.single:
         await offer_volumes(url, directory, settings)
     click.echo(f"{settings.name} is up")
 
 
 async def start_agent(machine: Host, directory: Path) -> None:
-    """The agent of this host as a daemon; one that runs with other settings is started again."""
+    """The agent of this host as a daemon; one that runs with other settings, or of another version, is started anew."""
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     daemon = Daemon(
         name=AGENT_DAEMON,
@@ -152,6 +166,11 @@ async def wait_until_up(machine: Host, url: str, settings: HostSettings, timeout
                     log = await machine.daemons.logs(AGENT_DAEMON, lines=_LOG_LINES)
                     raise DaemonError(f"cannot bring up {settings.name}: its agent has ended: {status.message}\n{log}")
                 await asyncio.sleep(_LOOK_S)
+    except ForbiddenError:
+        raise ForbiddenError(
+            f"cannot bring up {settings.name}: it was taken out of its cluster, and its certificate opens nothing",
+            hint="`qm token create` on a host of the cluster, then `qm join TOKEN` here, lets it in again",
+        ) from None
     except TimeoutError:
         raise DeadlineError(
             f"cannot see {settings.name} come up within {timeout_s:.0f} s: {waiting}",
@@ -159,6 +178,30 @@ async def wait_until_up(machine: Host, url: str, settings: HostSettings, timeout
         ) from None
     finally:
         await store.close()
+
+
+async def may_declare(directory: Path, settings: HostSettings) -> bool:
+    """Whether this host may lead, as its certificate said. The agent takes that away when it hears that it may not."""
+    access = read_access(directory)
+    try:
+        return access is not None and bool(access.leader_url) and await is_let_in(access.leader_url, settings)
+    except UsageError:
+        return False  # just now
+
+
+async def is_let_in(url: str, settings: HostSettings) -> bool:
+    """Whether the certificates of that way into the store open anything. Every host may read all Hosts."""
+    from quartermaster.resources.orchestration import Host as HostObject
+    from quartermaster.stores import open_store
+
+    store = await open_store(url, patience_s=PATIENCE_S)
+    try:
+        await store.list(HostObject, settings.namespace, limit=1)
+    except ForbiddenError:
+        return False
+    finally:
+        await store.close()
+    return True
 
 
 async def _missing(store: Store, settings: HostSettings) -> str:
@@ -179,7 +222,9 @@ async def _missing(store: Store, settings: HostSettings) -> str:
         return "nobody leads yet"
     if host.status.state != READY:
         return "no leader has seen it yet"
-    return "" if host.status.inventory is not None else "its disks have not been looked at"
+    if host.status.inventory is None:
+        return "its disks have not been looked at"
+    return "" if host.status.agent_version == __version__ else "its agent is still one of another version"
 
 
 async def offer_volumes(url: str, directory: Path, settings: HostSettings) -> None:
@@ -251,6 +296,17 @@ def refuse_other_kind(before: HostSettings | None, *, single: bool) -> None:
     raise UsageError(f"cannot bring up {before.name}: this host is {what} already", hint=hint)
 
 
+def refuse_other_name(directory: Path, before: HostSettings | None, name: str) -> None:
+    """By another name its agent would run what another host was asked for, and clear away what is its own."""
+    access = read_access(directory)
+    known = access.host if access is not None else before.name if before is not None and before.store else ""
+    if name and known and name != known:
+        raise UsageError(
+            f"cannot call this host {name}: it is known as {known}, and what is on it belongs to that name",
+            hint=f"leave out --name; to begin anew, take {known} out first (`qm leave`)",
+        )
+
+
 def save_context(name: str, url: str, namespace: str) -> str:
     def edit(saved: object) -> object:
         return with_current(with_context(saved, name, url, namespace), name)  # type: ignore[arg-type]
@@ -260,12 +316,12 @@ def save_context(name: str, url: str, namespace: str) -> str:
 
 
 def fingerprint(directory: Path) -> str:
-    """Changes with what the agent reads at its start, so that the daemon runtime knows an outdated one."""
+    """Changes with what the agent reads at its start and with the program, so that an outdated one is known."""
     import hashlib
 
     from quartermaster.operators.settings import FILE
 
-    return hashlib.sha256((directory / FILE).read_bytes()).hexdigest()[:16]
+    return hashlib.sha256((directory / FILE).read_bytes() + __version__.encode()).hexdigest()[:16]
 
 
 def listen_on(text: str) -> Listen | None:

@@ -11,13 +11,16 @@ from quartermaster.cli.finding import Query, list_whole
 from quartermaster.cli.output import format_document, parse_output
 from quartermaster.cli.session import Session
 from quartermaster.cli.tables import NONE, Writer
+from quartermaster.planning.choosing import MISSING
 from quartermaster.resources.devices import Device
+from quartermaster.resources.model import Object
 from quartermaster.resources.orchestration import Host
 from quartermaster.resources.quantity import Amount, of_bytes
+from quartermaster.resources.storage import StorageNode
 from quartermaster.support.errors import NotFoundError, UsageError
 
 _COLUMNS = ("HOST", "PATH", "SIZE", "STATE", "MESSAGE")
-_WIDE = ("HOST", "PATH", "SIZE", "TYPE", "ID", "STATE", "REASON", "MESSAGE")
+_WIDE = ("HOST", "PATH", "SIZE", "TYPE", "ID", "SERIAL", "STATE", "REASON", "MESSAGE")
 _ROUNDED = 1 << 20
 
 
@@ -39,6 +42,7 @@ async def _reported(session: Session, name: str) -> list[dict[str, Any]]:
     async with session.store(reads_only=True) as store:
         namespace = session.namespace(store)
         found = (await list_whole(store, Host, Query(namespace))).objects
+        nodes = (await list_whole(store, StorageNode, Query(namespace))).objects
     hosts = [one for one in found if isinstance(one, Host) and name in ("", one.metadata.name)]
     if name and not hosts:
         known = ", ".join(one.metadata.name for one in found) or "none"
@@ -50,7 +54,18 @@ async def _reported(session: Session, name: str) -> list[dict[str, Any]]:
         row
         for one in hosts
         if one.status.inventory is not None
-        for row in _rows(one.metadata.name, one.status.inventory.devices)
+        for row in _rows(one.metadata.name, [*one.status.inventory.devices, *_missing(one, nodes)])
+    ]
+
+
+def _missing(host: Host, nodes: Sequence[Object]) -> list[Device]:
+    """What a host's nodes have lost is not in its inventory: nobody sees it any more."""
+    return [
+        device
+        for node in nodes
+        if isinstance(node, StorageNode) and node.status.host == host.metadata.name
+        for device in node.status.devices
+        if device.state == MISSING
     ]
 
 
@@ -73,6 +88,7 @@ def _rows(host: str, devices: Sequence[Device]) -> list[dict[str, Any]]:
             "size": of_bytes(Amount.of(device.size).bytes) if device.size is not None else "",
             "type": {True: "disk", False: "flash", None: ""}[device.rotational],
             "id": device.id,
+            "serial": device.serial,
             "state": device.state,
             "reason": device.reason,
             "message": device.message,

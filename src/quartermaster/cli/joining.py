@@ -9,12 +9,14 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from quartermaster.backends.etcd.member import LocalMember
 from quartermaster.backends.etcd.tool import DAEMON as ETCD_DAEMON
 from quartermaster.cli.addressing import require_own
 from quartermaster.cli.contexts import change, contexts_path, without_context
 from quartermaster.cli.hosting import (
     AGENT_DAEMON,
     Wanted,
+    is_let_in,
     offered,
     save_context,
     serve,
@@ -23,8 +25,10 @@ from quartermaster.cli.hosting import (
     this_host,
     wait_until_up,
 )
-from quartermaster.cli.offering import Offer
+from quartermaster.cli.offering import Offer, require_root_for_disks
+from quartermaster.cli.refusing import require_usable
 from quartermaster.cli.session import Session
+from quartermaster.host import Host
 from quartermaster.host.facts import addresses
 from quartermaster.host.files import remove
 from quartermaster.host.places import host_name, state_directory
@@ -35,15 +39,16 @@ from quartermaster.orchestration.joining.certificates import HostCertificates
 from quartermaster.orchestration.joining.client import join
 from quartermaster.orchestration.joining.leaving import announce, forget, reasons_to_stay, what_is_left
 from quartermaster.orchestration.joining.remains import discard, remains
-from quartermaster.orchestration.joining.tokens import decode
+from quartermaster.orchestration.joining.tokens import Token, decode
 from quartermaster.stores import Store, open_store
 from quartermaster.support.deadlines import within
-from quartermaster.support.errors import ConflictError, DeadlineError, NotFoundError, UsageError
+from quartermaster.support.errors import ConflictError, DeadlineError, NotFoundError, UnavailableError, UsageError
 
 _LOOK_S = 0.5
 
 
 async def join_cluster(session: Session, token: str, offer: Offer, wanted: Wanted) -> None:
+    require_root_for_disks(offer)
     directory = state_directory()
     machine = this_host(directory)
     before = read_settings(directory)
@@ -52,24 +57,24 @@ async def join_cluster(session: Session, token: str, offer: Offer, wanted: Wante
             f"cannot join: this host is alone, on {before.store}", hint="`qm store migrate` moves it to etcd"
         )
     carried = decode(token)
-    await require_own(offer.addresses, machine.commands)
     settings = offered(before or HostSettings(name=host_name()), offer, session.given_namespace)
+    require_usable(before, settings, offer)
+    await require_own(offer.addresses, machine.commands)
     if wanted.debounce_s is not None:
         settings = replace(settings, timings=replace(settings.timings, debounce_s=wanted.debounce_s))
     if not settings.addresses:
         settings = replace(settings, addresses=await addresses(machine.commands))
     access = read_access(directory)
+    if access is not None:
+        _refuse_another(access, settings.name, HostCertificates(directory), carried)
+        if not await _is_let_in(access, settings):
+            tell(f"the certificate of {settings.name} opens nothing any more")
+            await _forget_former_life(machine, directory)
+            access = None
     if access is None:
         tell(f"joining as {settings.name}")
         access = await join(
             directory, token, host=settings.name, addresses=settings.addresses, patience_s=wanted.timeout_s
-        )
-    elif access.host != settings.name:
-        raise UsageError(f"cannot join as {settings.name}: this host is in a cluster, as {access.host}")
-    elif not HostCertificates(directory).knows(carried.fingerprint):
-        raise UsageError(
-            f"cannot join: this host belongs to another cluster than the token is for, as {access.host}",
-            hint="`qm leave` takes it out of that one",
         )
     settings = replace(settings, namespace=access.namespace)
     write_settings(directory, settings)
@@ -81,6 +86,41 @@ async def join_cluster(session: Session, token: str, offer: Offer, wanted: Wante
     await start_agent(machine, directory)
     await wait_until_up(machine, access.url, settings, wanted.timeout_s)
     click.echo(f"{settings.name} is up")
+
+
+def _refuse_another(access: StoreAccess, name: str, files: HostCertificates, token: Token) -> None:
+    if access.host != name:
+        raise UsageError(f"cannot join as {name}: this host is in a cluster, as {access.host}")
+    if not files.knows(token.fingerprint):
+        raise UsageError(
+            f"cannot join: this host belongs to another cluster than the token is for, as {access.host}",
+            hint="`qm leave` takes it out of that one",
+        )
+
+
+async def _is_let_in(access: StoreAccess, settings: HostSettings) -> bool:
+    """A cluster that does not answer says nothing."""
+    try:
+        return await is_let_in(access.url, replace(settings, namespace=access.namespace))
+    except UnavailableError:
+        return True
+
+
+async def _forget_former_life(machine: Host, directory: Path) -> None:
+    """Of a host that was taken out while it was away. What its storage nodes have on its disks stays."""
+    for name in (AGENT_DAEMON, ETCD_DAEMON):
+        await machine.daemons.stop(name)
+    member = LocalMember(directory)
+    if (config := member.read()) is not None:
+        member.set_aside(config)
+    _discard_certificates(directory)
+
+
+def _discard_certificates(directory: Path) -> None:
+    files = HostCertificates(directory)
+    for name in files.installed():
+        files.discard(name)
+    remove(directory / ACCESS_FILE)
 
 
 async def leave_cluster(*, timeout_s: float, keep: bool, cancel: bool) -> None:
@@ -132,11 +172,8 @@ async def _go(store: Store, access: StoreAccess, directory: Path, *, keep: bool)
     for path in [] if keep else left:
         discard(path)
     await forget(store, access.host, access.namespace)
-    files = HostCertificates(directory)
-    for name in files.installed():
-        files.discard(name)
-    for name in (ACCESS_FILE, SETTINGS_FILE):
-        remove(directory / name)
+    _discard_certificates(directory)
+    remove(directory / SETTINGS_FILE)
     try:
         change(contexts_path(os.environ), lambda saved: without_context(saved, access.host))
     except NotFoundError:

@@ -47,8 +47,10 @@ hosts_argument = click.argument("hosts", metavar="HOST...", nargs=-1, required=T
 def command() -> None:
     """Run virtual hosts on this machine.
 
-    A virtual host has a network address, disks, processes and state of its own, and the programs of this machine. Labs
-    need root. Their files are in ~/.local/state/quartermaster/labs (XDG_STATE_HOME).
+    A virtual host has a network address, disks, processes and state of its own, and the programs of this machine. The
+    directories /etc, /var/lib, /var/log, /mnt, /run and the home are its own. All others, such as /srv and /tmp, are
+    this machine's, and the same on every host. Labs need root. Their files are in ~/.local/state/quartermaster/labs
+    (XDG_STATE_HOME).
     """
 
 
@@ -107,7 +109,11 @@ def list_labs(*, output: str) -> None:
 @host_argument
 @click.argument("words", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
 def execute(*, host: str, words: Sequence[str]) -> None:
-    """Run a command on a host, with this terminal; the exit code is the command's."""
+    """Run a command on a host, with this terminal; the exit code is the command's.
+
+    It starts in /, wherever this is called: name files by their whole paths. /srv and /tmp are this machine's, and the
+    same on every host.
+    """
     from quartermaster.cli import labs
 
     labs.become(host, words[1:] if words[0] == "--" else words)
@@ -116,7 +122,7 @@ def execute(*, host: str, words: Sequence[str]) -> None:
 @command.command("shell", short_help="Open a shell on a host.", epilog=examples("qm lab shell h1"))
 @host_argument
 def shell(*, host: str) -> None:
-    """Open a shell on a host."""
+    """Open a shell on a host. It starts in /."""
     from quartermaster.cli import labs
 
     labs.become(host, ("bash",))

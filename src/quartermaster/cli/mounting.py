@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from quartermaster.cli import failures
 from quartermaster.cli.progress import Status
 from quartermaster.cli.session import Session
+from quartermaster.host.mountinfo import Mount as MountPoint
 from quartermaster.host.mountinfo import mounted_at
 from quartermaster.host.mounts import canonical
 from quartermaster.host.places import device_root, host_name, state_directory
@@ -22,7 +24,7 @@ from quartermaster.provisioning.asking import Granted, Wish, ask, mounts_of_host
 from quartermaster.provisioning.protocol import PROVISIONED_BY, type_of
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.resources.mounts import ClaimName, Mount
-from quartermaster.support.errors import HostError, NotFoundError, UsageError
+from quartermaster.support.errors import HostError, NotFoundError, QuartermasterError, UsageError
 
 if TYPE_CHECKING:
     from quartermaster.backends.base import VolumeDriver
@@ -72,11 +74,12 @@ async def mount_claim(session: Session, claim: str, path: str, *, host: str, tim
 
 async def _mount(store: Store, machine: Host, granted: Granted, target: Path) -> Path:
     """The path to use. A wish that comes to nothing is taken back."""
+    volume = None
     try:
         volume = await store.get(PersistentVolume, granted.mount.status.volume)
         used = await driver_of(volume).mount(machine, volume, target)
     except BaseException:
-        if not granted.before and not is_mounted(machine, target):
+        if not granted.before and (volume is None or not _may_be_mounted(machine, volume, target)):
             await withdraw(store, granted.mount, timeout_s=_RELEASE_S)
         raise
     if used != target:
@@ -84,20 +87,33 @@ async def _mount(store: Store, machine: Host, granted: Granted, target: Path) ->
     return used
 
 
-async def unmount_path_or_claim(session: Session, what: str, *, host: str) -> None:
+def _may_be_mounted(machine: Host, volume: PersistentVolume, target: Path) -> bool:
+    """In doubt it is: what is written down protects it. What else is mounted there is nothing of it."""
+    try:
+        return driver_of(volume).is_mounted(machine, volume, target)
+    except QuartermasterError:
+        return _present(machine, target) is not None
+
+
+async def unmount_path_or_claim(session: Session, what: str, *, host: str) -> int:
+    """The exit code. One path that resists does not keep the others."""
     place = here(host)
     async with session.store() as store:
         session.name_store(store)
         namespace = session.namespace(store)
         found = await _wishes(store, Here(place.host, place.namespace or namespace), namespace, what)
-        machine = this_machine()
+        machine, failed = this_machine(), []
         for mount in found:
-            async with machine.locks.hold(lock_of(mount.metadata.name), timeout_s=_LOCK_S):
-                await _unmount(store, machine, mount)
+            try:
+                async with machine.locks.hold(lock_of(mount.metadata.name), timeout_s=_LOCK_S):
+                    await _unmount(store, machine, mount)
+            except QuartermasterError as error:
+                failed.append(error)
         if not found:
             if not is_path(what):
                 await store.get(PersistentVolumeClaim, what, namespace)
             click.echo(f"{what} is not mounted on {place.host}", err=True)
+    return max((failures.report(error) for error in failed), default=0)
 
 
 def lock_of(mount: str) -> str:
@@ -106,23 +122,31 @@ def lock_of(mount: str) -> str:
 
 
 async def _unmount(store: Store, machine: Host, mount: Mount) -> None:
-    """What was used where it is has no mount; after a reboot others have none either."""
-    path = Path(mount.spec.path)
-    mounted = bool(mount.status.volume) and is_mounted(machine, path)
-    if mounted:
-        try:
-            volume = await store.get(PersistentVolume, mount.status.volume)
-        except NotFoundError:
-            raise HostError(
-                f"cannot unmount {path}: its volume {mount.status.volume} is gone, and nobody knows what is there",
-                hint=f"`umount {path}`, then the same command again",
-            ) from None
-        await driver_of(volume).unmount(machine, volume, path)
+    """What was used where it is has no mount; after a reboot others have none, and somebody else may have one there."""
+    path, name = Path(mount.spec.path), mount.spec.claim.name
+    present = _present(machine, path)
+    unmounted = present is not None and bool(mount.status.volume) and await _take_off(store, machine, mount, present)
     left = await withdraw(store, mount, timeout_s=_RELEASE_S)
-    click.echo(f"{path} {'unmounted' if mounted else 'released'}")
-    if left:
-        note = f"{mount.spec.claim.name} counts as mounted until a leader has seen this: {left}"
+    click.echo(f"{path} {'unmounted' if unmounted else 'released'}")
+    if present is not None and not unmounted:
+        note = f"{name} was not mounted there; what is mounted there, {present.source} ({present.type}), was left alone"
         click.echo(click.style(note, dim=True), err=True)
+    if left:
+        note = f"{name} counts as mounted until a leader has seen this: {left}"
+        click.echo(click.style(note, dim=True), err=True)
+
+
+async def _take_off(store: Store, machine: Host, mount: Mount, present: MountPoint) -> bool:
+    path, name = Path(mount.spec.path), mount.status.volume
+    try:
+        volume = await store.get(PersistentVolume, name)
+    except NotFoundError:
+        raise HostError(
+            f"cannot unmount {path}: its volume {name} is gone, and nobody can tell whether {present.source}"
+            f" ({present.type}), which is mounted there, is it",
+            hint=f"look what it is; after `umount {path}` the same command goes on; nothing was changed",
+        ) from None
+    return await driver_of(volume).unmount(machine, volume, path)
 
 
 async def _wishes(store: Store, place: Here, namespace: str, what: str) -> list[Mount]:
@@ -145,9 +169,9 @@ def absolute(path: str) -> Path:
     return Path(os.path.abspath(os.path.expanduser(path)))
 
 
-def is_mounted(machine: Host, path: Path) -> bool:
+def _present(machine: Host, path: Path) -> MountPoint | None:
     table = machine.mounts.table()
-    return mounted_at(table, canonical(table, str(path))) is not None
+    return mounted_at(table, canonical(table, str(path)))
 
 
 def driver_of(volume: PersistentVolume) -> VolumeDriver:

@@ -17,6 +17,7 @@ Examples:
   qm node maintenance storage-node1 --end    back to work
   qm node drain storage-node1                move its data away; the node stays declared
   qm node remove storage-node1               drain it, then delete it
+  qm node remove storage-node1 --lost        its host is gone for good
 
 Each of them shows how far it is. Ctrl-C ends only the looking; --cancel takes it back.
 """
@@ -85,7 +86,7 @@ def drain(session: Session, *, name: str, cancel: bool, wait: bool, timeout: flo
 )
 @name_argument
 @click.option("--cancel", is_flag=True, help="Take it back, as long as the node is not deleted.")
-@click.option("--lost", is_flag=True, help="Give up what was on it: its host does not come back.")
+@click.option("--lost", is_flag=True, help="Its host is gone for good: give up what was on it, and drain nothing.")
 @click.option("-y", "--yes", is_flag=True, help="With --lost: do not ask.")
 @waiting_options
 @store_options
@@ -93,6 +94,10 @@ def remove(session: Session, *, name: str, cancel: bool, lost: bool, yes: bool, 
     """Drain a node, then delete it.
 
     Nothing is deleted before the node is empty, so that it can be taken back until then.
+
+    A node whose host is gone for good cannot be drained. --lost says which volumes are lost with it, asks, and removes
+    it at once. It is refused while the host lives, and cannot be taken back. Should the host come back all the same, it
+    is told to clear away what it runs; its disks keep what is on them.
     """
     from quartermaster.cli.nodes import Wish, drain_node, remove_lost, remove_node
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from quartermaster.cli.hearing import last_heard
+from quartermaster.cli.asking import ask
+from quartermaster.cli.hearing import is_given_up_by, listen_for_node, stays_silent
 from quartermaster.cli.holding import with_marks
 from quartermaster.cli.progress import Status
 from quartermaster.cli.session import Session
-from quartermaster.planning.health import LOST, SILENT
+from quartermaster.cli.stakes import Stakes, stakes_of
 from quartermaster.planning.leaving import LEAVING
-from quartermaster.planning.outcomes import DRAINED, DRAINING, MAINTENANCE_STATE
+from quartermaster.planning.outcomes import DEPLOYING, DRAINED, DRAINING, MAINTENANCE_STATE, READY
 from quartermaster.resources import marks
 from quartermaster.resources.conditions import find_condition
-from quartermaster.resources.orchestration import Host
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores.modify import modify
 from quartermaster.support.deadlines import within
@@ -29,10 +29,17 @@ if TYPE_CHECKING:
     from quartermaster.stores import Store
 
 _LOOK_S = 0.2
-_SILENT = (SILENT, LOST)
 _NOBODY = "no operator has looked at it: is one running?"
-_UNDO = {"into maintenance": "maintenance {} --end", "back to work": "maintenance {}"}
-_AWAY = (DRAINING, DRAINED, MAINTENANCE_STATE)
+_DRAINING = "draining"
+_REMOVING = "removing"
+_TAKING_BACK = "taking back the drain of"
+_UNDO = {
+    "into maintenance": "; `qm node maintenance {} --end` takes it back",
+    "back to work": "; `qm node maintenance {}` takes it back",
+    _DRAINING: "; `qm node drain {} --cancel` takes it back",
+    _TAKING_BACK: "; `qm node drain {}` drains it after all",
+}
+_NOT_BACK = (DRAINING, DRAINED, MAINTENANCE_STATE, DEPLOYING)
 
 # Given the node, or None when it is gone: whether that is what was wanted.
 Done = Callable[[StorageNode | None], bool]
@@ -48,10 +55,13 @@ async def keep_out(session: Session, name: str, *, end: bool, reason: str, wish:
         session.name_store(store)
         namespace = session.namespace(store)
         await _mark(store, namespace, name, {marks.MAINTENANCE: "" if end else reason or "true"})
+        if end:
+            said = await _until_back(store, namespace, name, "is back at work", what="back to work", wish=wish)
+            click.echo(f"storagenode/{name} {said or 'is to be back at work'}")
+            return
         if wish.wait:
-            wanted: Done = (lambda node: _state(node) not in _AWAY) if end else _is(MAINTENANCE_STATE)
-            await _until(store, namespace, name, wanted, what="back to work" if end else "into maintenance", wish=wish)
-        click.echo(f"storagenode/{name} {'is back at work' if end else 'is in maintenance'}")
+            await _until(store, namespace, name, _is(MAINTENANCE_STATE), what="into maintenance", wish=wish)
+        click.echo(f"storagenode/{name} {'is in maintenance' if wish.wait else 'is to be in maintenance'}")
 
 
 async def drain_node(session: Session, name: str, *, cancel: bool, wish: Wish) -> None:
@@ -59,7 +69,7 @@ async def drain_node(session: Session, name: str, *, cancel: bool, wish: Wish) -
         session.name_store(store)
         namespace = session.namespace(store)
         if cancel:
-            await _take_back(store, namespace, name)
+            await _take_back(store, namespace, name, wish)
         else:
             await _drain(store, namespace, name, wish)
             click.echo(f"storagenode/{name} {'drained' if wish.wait else 'is being drained'}")
@@ -73,7 +83,7 @@ async def remove_node(session: Session, name: str, *, wish: Wish) -> None:
         with suppress(NotFoundError):
             await store.delete(StorageNode, name, namespace)
         if wish.wait:
-            await _until(store, namespace, name, _is_gone, what="removing", wish=wish)
+            await _until(store, namespace, name, _is_gone, what=_REMOVING, wish=wish)
         click.echo(f"storagenode/{name} {'removed' if wish.wait else 'is being removed'}")
 
 
@@ -83,18 +93,33 @@ async def remove_lost(session: Session, name: str, *, yes: bool, wish: Wish) -> 
         namespace = session.namespace(store)
         node = await store.get(StorageNode, name, namespace)
         host = node.status.host
-        if host and not await _is_silent(store, namespace, host):
+        hearing = await listen_for_node(store, node) if host else None
+        if hearing is not None and not (
+            is_given_up_by(hearing, node) and await stays_silent(store, namespace, host, hearing)
+        ):
             raise RefusedError(
-                f"cannot give up {name}: its host {host} lives ({await last_heard(store, namespace, host)})",
+                f"cannot give up {name}: its host {host} lives ({hearing.sentence})",
                 hint=f"`qm node remove {name}` moves its data first",
             )
+        stakes = await stakes_of(store, node) if host else Stakes(host)
+        for sentence in stakes.sentences() if host else [f"{name} never had a host"]:
+            click.echo(sentence, err=True)
         if not yes:
-            click.confirm(f"Give up everything that was on {host or name}?", abort=True, err=True)
+            ask(f"Give up {name}{f', and host {host} with what is on it alone' if host else ''}?")
         await _mark(store, namespace, name, {marks.ABANDON: host or name})
         await store.delete(StorageNode, name, namespace)
         if wish.wait:
-            await _until(store, namespace, name, _is_gone, what="removing", wish=wish)
+            await _until(store, namespace, name, _is_gone, what=_REMOVING, wish=wish)
         click.echo(f"storagenode/{name} {'removed' if wish.wait else 'is being removed'}")
+        _tell_what_is_left(host, stakes)
+
+
+def _tell_what_is_left(host: str, stakes: Stakes) -> None:
+    if stakes.alone or stakes.silent:
+        click.echo("the claims of lost volumes stay until somebody deletes them: `qm delete pvc NAME`", err=True)
+    if host:
+        mounts = f"`qm volume unmount CLAIM --gone {host}` strikes out what was mounted there"
+        click.echo(f"the Host is still there; `qm delete host {host}` forgets it, {mounts}", err=True)
 
 
 async def _drain(store: Store, namespace: str, name: str, wish: Wish, *, for_good: bool = False) -> None:
@@ -102,7 +127,7 @@ async def _drain(store: Store, namespace: str, name: str, wish: Wish, *, for_goo
     if not wish.wait:
         return
     try:
-        await _until(store, namespace, name, _is_empty, what="draining", wish=wish)
+        await _until(store, namespace, name, _is_empty, what=_DRAINING, wish=wish)
     except RefusedError:
         # What was refused is not left to begin by itself one day, when there is room.
         await _mark(store, namespace, name, {marks.DRAIN: ""})
@@ -113,7 +138,7 @@ async def _drain(store: Store, namespace: str, name: str, wish: Wish, *, for_goo
         raise
 
 
-async def _take_back(store: Store, namespace: str, name: str) -> None:
+async def _take_back(store: Store, namespace: str, name: str, wish: Wish) -> None:
     node = await store.get(StorageNode, name, namespace)
     if node.metadata.deletion_timestamp is not None:
         raise RefusedError(
@@ -122,18 +147,26 @@ async def _take_back(store: Store, namespace: str, name: str) -> None:
         )
     was = marks.DRAIN in node.metadata.annotations
     await _mark(store, namespace, name, {marks.DRAIN: ""})
-    click.echo(f"storagenode/{name} {'serves again' if was else 'was not being drained'}")
+    if not was:
+        click.echo(f"storagenode/{name} was not being drained")
+        return
+    said = await _until_back(store, namespace, name, "serves again", what=_TAKING_BACK, wish=wish)
+    click.echo(f"storagenode/{name} {said or 'is not to be drained any more'}")
+
+
+async def _until_back(store: Store, namespace: str, name: str, fine: str, *, what: str, wish: Wish) -> str:
+    """What is to be said of the node when the leader has done what there was to do; "" where nobody waits for that."""
+    if not wish.wait:
+        return ""
+    await _until(store, namespace, name, _is_looked_after, what=what, wish=wish)
+    node = await _read(store, namespace, name)
+    if _state(node) == READY:
+        return fine
+    return f"is {_state(node)}: {node.status.message}" if node is not None else "is gone"
 
 
 async def _mark(store: Store, namespace: str, name: str, changes: Mapping[str, str]) -> None:
     await modify(store, StorageNode, name, namespace, lambda node: with_marks(node, changes))
-
-
-async def _is_silent(store: Store, namespace: str, host: str) -> bool:
-    try:
-        return (await store.get(Host, host, namespace)).status.state in _SILENT
-    except NotFoundError:
-        return True
 
 
 async def _until(store: Store, namespace: str, name: str, done: Done, *, what: str, wish: Wish) -> None:
@@ -147,7 +180,8 @@ async def _until(store: Store, namespace: str, name: str, done: Done, *, what: s
             with Status(f"{name}: {what}") as status:
                 while True:
                     node = await _read(store, namespace, name)
-                    _refuse_where_held(name, node)
+                    if what == _DRAINING:
+                        _refuse_where_held(name, node)
                     if done(node):
                         return
                     message = node.status.message if node is not None else ""
@@ -156,7 +190,7 @@ async def _until(store: Store, namespace: str, name: str, done: Done, *, what: s
     except TimeoutError:
         raise DeadlineError(
             f"cannot see the end of {what} {name} within {wish.timeout_s:g} s: {message or _NOBODY}",
-            hint=f"it goes on; `qm node {_UNDO.get(what, 'drain {} --cancel').format(name)}` takes it back",
+            hint=f"it goes on{_UNDO.get(what, '').format(name)}",
         ) from None
 
 
@@ -184,6 +218,11 @@ def _is(state: str) -> Done:
 def _is_empty(node: StorageNode | None) -> bool:
     """Drained, or deleted by somebody else meanwhile, which takes the same."""
     return node is None or _state(node) == DRAINED
+
+
+def _is_looked_after(node: StorageNode | None) -> bool:
+    """Nothing is under way with it any more, whatever came of that."""
+    return node is None or _state(node) not in ("", *_NOT_BACK)
 
 
 def _is_gone(node: StorageNode | None) -> bool:

@@ -12,11 +12,12 @@ from quartermaster.backends.registry import installed_backends
 from quartermaster.cli.given import Given
 from quartermaster.cli.planning import Planned
 from quartermaster.cli.session import MANAGER
+from quartermaster.cli.statuses import is_led
 from quartermaster.cli.tables import Writer
 from quartermaster.operators.looking import Prospect, look, prospects
 from quartermaster.orchestration.joining.foreseeing import Foreseen, foresee, memory_of
-from quartermaster.planning.cluster import ClusterKey
-from quartermaster.planning.outcomes import READY
+from quartermaster.planning.cluster import ClusterKey, NodeOutcome, NodeView
+from quartermaster.planning.outcomes import FAILED, READY
 from quartermaster.resources import Object, StorageCluster, StorageNode
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ async def plan_clusters(store: Store, namespace: str, given: Sequence[Given]) ->
     found = prospects(snapshot, backends)
     data: dict[str, Any] = {"clusters": [msgspec.to_builtins(_shown(*item)) for item in found.items()]}
     texts = [_text(key, prospect) for key, prospect in found.items()]
+    if unserved := [_unserved(node) for node in snapshot.nodes if node.spec.type not in backends]:
+        data["unserved"] = unserved
+        texts.append("of no cluster:\n" + _troubles(unserved))
+    if texts and not await is_led(store, namespace):
+        click.echo(f"note: nobody leads in {namespace}: the hosts are as the last leader left them", err=True)
     texts = texts or [f"no storage cluster is declared in {namespace}\n"]
     memory = await memory_of(store, namespace)
     if memory is not None:
@@ -60,7 +66,12 @@ async def plan_clusters(store: Store, namespace: str, given: Sequence[Given]) ->
             "steps": [{"what": what, "why": why} for what, why in foreseen.steps],
         }
         texts.append(_etcd_text(foreseen))
-    return Planned("\n".join(texts), data)
+    return Planned("\n".join(texts), data, refused=bool(unserved))
+
+
+def _unserved(node: StorageNode) -> dict[str, str]:
+    message = f"no backend for the type {node.spec.type} is installed"
+    return {"name": node.metadata.name, "state": FAILED, "reason": "NoBackend", "message": message}
 
 
 def _etcd_text(foreseen: Foreseen) -> str:
@@ -87,11 +98,20 @@ def _shown(key: ClusterKey, prospect: Prospect) -> Shown:
             }
             for step in prospect.work.steps
         ],
-        nodes=[
-            {"name": name, "state": outcome.state, "message": outcome.message}
-            for name, outcome in sorted(prospect.plan.nodes.items())
-        ],
+        nodes=[_node(node, prospect.plan.nodes[node.name]) for node in prospect.view.nodes],
     )
+
+
+def _node(node: NodeView, outcome: NodeOutcome) -> dict[str, str]:
+    """With what is wrong with its declaration, also where the leader will only say so when the rest is done."""
+    complaint = node.wrong or node.complaint
+    wrong = complaint.message if complaint is not None and complaint.message not in outcome.message else ""
+    return {
+        "name": node.name,
+        "state": outcome.state,
+        "reason": complaint.reason if complaint is not None else "",
+        "message": "; ".join(filter(None, (outcome.message, wrong))),
+    }
 
 
 def _text(key: ClusterKey, prospect: Prospect) -> str:
@@ -99,7 +119,7 @@ def _text(key: ClusterKey, prospect: Prospect) -> str:
     state = click.style("ONLINE", fg="green") if shown.online else click.style("OFFLINE", fg="red")
     lines = [f"{key.status_name}: {state}, {shown.message}\n"]
     if shown.paused:
-        lines.append("  paused: nothing of this is done until `qm resume`\n")
+        lines.append(f"  paused: nothing of this is done until `qm resume {key.status_name}`\n")
     if shown.steps:
         rows = [
             (str(number), step["what"] + _mark(step), step["why"]) for number, step in enumerate(shown.steps, start=1)
@@ -107,11 +127,14 @@ def _text(key: ClusterKey, prospect: Prospect) -> str:
         lines.append(_indented(Writer(_STEPS).format(rows)))
     else:
         lines.append("  nothing to do\n")
-    troubled = [node for node in shown.nodes if node["state"] != READY]
+    troubled = [node for node in shown.nodes if node["state"] != READY or node["reason"]]
     if troubled:
-        rows = [(node["name"], node["state"], node["message"]) for node in troubled]
-        lines.append(_indented(Writer(_NODES).format(rows)))
+        lines.append(_troubles(troubled))
     return "".join(lines)
+
+
+def _troubles(nodes: Sequence[dict[str, str]]) -> str:
+    return _indented(Writer(_NODES).format([(node["name"], node["state"], node["message"]) for node in nodes]))
 
 
 def _mark(step: dict[str, Any]) -> str:

@@ -24,8 +24,9 @@ def command(session: Session, *, names: tuple[str, ...], everything: bool) -> No
     """Let paused storage clusters go on.
 
     Without a cluster it ends the time after a restore in which the operator only observes; look at `qm plan` first,
-    which shows what it would do.
+    which shows what it would do. It ends with 1 where a cluster is still paused then, and names it.
     """
     from quartermaster.cli.holding import resume
 
-    session.run(lambda: resume(session, names, everything=everything))
+    if code := session.run(lambda: resume(session, names, everything=everything)):
+        raise click.exceptions.Exit(code)

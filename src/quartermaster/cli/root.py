@@ -134,6 +134,16 @@ def root(context: click.Context, store: str | None, namespace: str | None, verbo
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
+    """As `main`, in a process that goes on: signals mean to it what they meant before."""
+    try:
+        return _run(arguments)
+    finally:
+        ending = sys.modules.get("quartermaster.cli.ending")
+        if ending is not None:
+            ending.restore()
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     """Run a command line and return its exit code. Whatever goes wrong ends as one sentence, not as a traceback."""
     try:
         code = root.main(
@@ -154,4 +164,4 @@ def main() -> None:
     # gRPC's fork handlers print warnings and cost start-up time, and nothing here forks without exec.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    sys.exit(run())
+    sys.exit(_run(None))

@@ -15,7 +15,9 @@ Examples:
   qm status --wait --timeout 5m      wait until they are ONLINE, for at most five minutes
   qm status -o json                  for programs
 
-The exit code is 0 when all of them are ONLINE, and 1 when one is not.
+The exit code is 0 when all of them are ONLINE, and 1 when one is not, nothing is declared, or a node is of a type
+that nothing serves. Where nobody leads what is shown is old, and it says so; --wait waits for a leader, and who names a
+cluster waits for its declaration too.
 """
 FORMS = ("yaml", "json")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -13,14 +14,14 @@ import msgspec
 from quartermaster.cli.failures import FAILED
 from quartermaster.cli.finding import Query, list_whole
 from quartermaster.cli.leading import somebody_leads
-from quartermaster.cli.output import as_document, as_list, format_document, nothing_found, parse_output
+from quartermaster.cli.output import as_document, as_list, format_document, parse_output
 from quartermaster.cli.session import Session
 from quartermaster.cli.tables import NONE, Writer
 from quartermaster.cli.watching import changes
 from quartermaster.resources.conditions import find_condition
 from quartermaster.resources.marks import CLUSTER_LABEL
 from quartermaster.resources.model import Key
-from quartermaster.resources.storage import ONLINE, Capacity, NodeReport, StorageStatus
+from quartermaster.resources.storage import ONLINE, Capacity, NodeReport, StorageCluster, StorageNode, StorageStatus
 from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DeadlineError, ForbiddenError, NotFoundError, UsageError
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _CLUSTERS = ("CLUSTER", "STATUS", "NODES", "READY", "USED", "CAPACITY", "MESSAGE")
 _NODES = ("NODE", "CLUSTER", "HOST", "ZONE", "STATE", "CAPACITY", "MESSAGE")
+_NO_BACKEND = "NoBackend"
+_LOOK_S = 0.5
 _UP = "\x1b[{}A\x1b[J"
 
 
@@ -46,18 +49,28 @@ async def show_status(session: Session, look: Look) -> int:
     async with session.store(reads_only=True) as store:
         namespace = session.namespace(store)
         found = await _statuses(store, namespace)
+        nodes = await _nodes(store, namespace)
+        unserved = [] if look.names else [one for one in nodes if _is_unserved(one)]
         live = look.wait if look.wait is not None else form.is_table and sys.stdout.isatty()
         # Who waits for a cluster by its name may have declared it a moment ago.
         wanted = _named(found, look.names) if look.wait else _chosen(found, look.names, namespace)
-        if live and not _settled(wanted, look.names):
-            wanted = await _follow(store, namespace, look, show=form.is_table)
+        if not wanted and unserved and len(unserved) == len(nodes):
+            live = False
+        elif not wanted:
+            live = await _tell_of_nothing(store, namespace, look.names, found) and live
+        if live and not (_settled(wanted, look.names) and await _is_worth_it(store, namespace, look)):
+            wanted = await _follow(store, namespace, look, unserved, show=form.is_table)
         elif form.is_table:
-            click.echo(_table(wanted) or f"{nothing_found([StorageStatus], namespace)}\n", nl=False, err=not wanted)
-        if wanted and not await _is_led(store, namespace):
-            click.echo(f"note: nobody leads in {namespace}: this is how the last leader left it", err=True)
+            click.echo(_table(wanted, unserved), nl=False)
+        led = await is_led(store, namespace)
+        if (wanted or unserved) and not led:
+            click.echo(f"note: {_unled(namespace)}", err=True)
     if not form.is_table:
         click.echo(format_document(form, as_list([as_document(one) for one in wanted])), nl=False)
-    return 0 if wanted and all(one.spec.status == ONLINE for one in wanted) else FAILED
+        for one in unserved:
+            click.echo(f"note: StorageNode {one.metadata.name}: {one.status.message}", err=True)
+    fine = not unserved and bool(wanted) and all(one.spec.status == ONLINE for one in wanted)
+    return 0 if fine else FAILED
 
 
 async def _statuses(store: Store, namespace: str) -> list[StorageStatus]:
@@ -65,7 +78,49 @@ async def _statuses(store: Store, namespace: str) -> list[StorageStatus]:
     return [one for one in listing.objects if isinstance(one, StorageStatus)]
 
 
-async def _is_led(store: Store, namespace: str) -> bool:
+async def _nodes(store: Store, namespace: str) -> list[StorageNode]:
+    try:
+        listing = await list_whole(store, StorageNode, Query(namespace))
+    except ForbiddenError:
+        return []  # who may not see them has what their clusters say
+    return [one for one in listing.objects if isinstance(one, StorageNode)]
+
+
+def _is_unserved(node: StorageNode) -> bool:
+    """No cluster tells of it: the leader has no backend for its type."""
+    told = find_condition(node.status.conditions, "Accepted")
+    return told is not None and told.reason == _NO_BACKEND
+
+
+async def _tell_of_nothing(store: Store, namespace: str, names: Sequence[str], others: Sequence[StorageStatus]) -> bool:
+    """Say why there is nothing to be seen; whether something may come of waiting."""
+    declared = [await store.list(kind, namespace, limit=1) for kind in (StorageNode, StorageCluster)]
+    if others:
+        known = ", ".join(one.metadata.name for one in others)
+        told = f"{', '.join(names)} is not there yet; there are {known}"
+    elif not any(page.items for page in declared):
+        told = (
+            f"no storage cluster is declared in {namespace}: "
+            "`qm apply -f FILE` declares storage nodes, `qm explain storagenode` says how"
+        )
+    elif await is_led(store, namespace):
+        told = "the leader has not looked at what is declared yet"
+    else:
+        told = f"nobody leads in {namespace} to look at what is declared; `qm up` starts this host"
+    click.echo(told, err=True)
+    return bool(names) or any(page.items for page in declared)
+
+
+async def _is_worth_it(store: Store, namespace: str, look: Look) -> bool:
+    """Whether what is there counts. Who waits wants it from somebody who leads now."""
+    return not look.wait or await is_led(store, namespace)
+
+
+def _unled(namespace: str) -> str:
+    return f"nobody leads in {namespace}: this is how the last leader left it"
+
+
+async def is_led(store: Store, namespace: str) -> bool:
     try:
         return await somebody_leads(store, namespace)
     except ForbiddenError:
@@ -100,22 +155,33 @@ def _is_online(status: StorageStatus) -> bool:
     return status.spec.status == ONLINE and (told is None or told.status == "True")
 
 
-async def _follow(store: Store, namespace: str, look: Look, *, show: bool) -> list[StorageStatus]:
+async def _follow(
+    store: Store, namespace: str, look: Look, unserved: Sequence[StorageNode], *, show: bool
+) -> list[StorageStatus]:
     """Until all are ONLINE; who waits for nothing in particular waits for the first cluster."""
     screen = _Screen(show)
     latest: list[StorageStatus] = []
+    told = False
     try:
         async with within(look.timeout_s), aclosing(_snapshots(store, namespace)) as snapshots:
             async for found in snapshots:
                 latest = _named(found, look.names)
-                screen.show(_table(latest))
-                if _settled(latest, look.names):
-                    return latest
+                screen.show(_table(latest, unserved))
+                while _settled(latest, look.names):
+                    if await _is_worth_it(store, namespace, look):
+                        return latest
+                    if not told:
+                        click.echo(f"waiting for a leader: {_unled(namespace)}", err=True)
+                    told = True
+                    await asyncio.sleep(_LOOK_S)
+                    latest = _named(await _statuses(store, namespace), look.names)
     except TimeoutError:
         waiting = "; ".join(f"{one.metadata.name}: {one.status.message}" for one in latest if one.spec.status != ONLINE)
+        hint = "`qm describe storagestatus` and `qm devices` tell more"
+        if told and not waiting:
+            waiting, hint = _unled(namespace), "`qm up` starts this host"
         raise DeadlineError(
-            f"cannot see the clusters ONLINE within {look.timeout_s:g} s: {waiting or 'there is none'}",
-            hint="`qm describe storagestatus` and `qm devices` tell more",
+            f"cannot see the clusters ONLINE within {look.timeout_s:g} s: {waiting or 'there is none'}", hint=hint
         ) from None
     return latest
 
@@ -149,12 +215,13 @@ class _Screen:
         self._shown = table
 
 
-def _table(found: Sequence[StorageStatus]) -> str:
-    if not found:
+def _table(found: Sequence[StorageStatus], unserved: Sequence[StorageNode] = ()) -> str:
+    if not found and not unserved:
         return ""
-    clusters = Writer(_CLUSTERS).format([_cluster_row(one) for one in found])
+    clusters = Writer(_CLUSTERS).format([_cluster_row(one) for one in found]) if found else ""
     nodes = [_node_row(one, node) for one in found for node in one.status.nodes]
-    text = clusters + ("\n" + Writer(_NODES).format(nodes) if nodes else "")
+    nodes += [(one.metadata.name, NONE, NONE, NONE, one.status.state, NONE, one.status.message) for one in unserved]
+    text = "\n".join(filter(None, (clusters, Writer(_NODES).format(nodes) if nodes else "")))
     text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
     hidden = sum((one.status.node_count or 0) - len(one.status.nodes) for one in found)
     return text + (f"and {hidden} more nodes, which are ready: `qm get storagenodes`\n" if hidden > 0 else "")

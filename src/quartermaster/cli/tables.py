@@ -19,8 +19,10 @@ _NARROWEST = 6
 NONE = "<none>"
 UNKNOWN = "<unknown>"
 
+_PHASE = ".status.phase"
+_TERMINATING = "Terminating"
 _GOOD = frozenset({"ONLINE", "Ready", "Bound", "Available", "Running", "Active", "Online", "succeeded"})
-_BAD = frozenset({"OFFLINE", "Failed", "Lost", "Offline", "Terminating", "failed"})
+_BAD = frozenset({"OFFLINE", "Failed", "Lost", "Offline", _TERMINATING, "failed"})
 _COLOURED_COLUMNS = frozenset({"STATUS", "STATE", "PHASE"})
 
 
@@ -90,11 +92,16 @@ class Columns:
         if self._with_kind:
             prefix = f"{self._kind.singular}.{self._kind.group}" if self._kind.group else self._kind.singular
             name = f"{prefix}/{name}"
-        found += [name, *(cell(column, path, document) for column, path in self._paths)]
+        found += [name, *(self._cell(column, path, document) for column, path in self._paths)]
         if self._with_labels:
             labels = metadata.get("labels") or {}
             found.append(",".join(f"{key}={value}" for key, value in sorted(labels.items())) or NONE)
         return found
+
+    def _cell(self, column: Column, path: Path, document: dict[str, Any]) -> str:
+        """Of its own kinds the API server shows no phase once they are being deleted."""
+        is_leaving = not self._kind.group and "deletionTimestamp" in document["metadata"]
+        return _TERMINATING if is_leaving and column.path == _PHASE else cell(column, path, document)
 
 
 def cell(column: Column, path: Path, document: dict[str, Any]) -> str:

@@ -42,7 +42,9 @@ def command(
     directory for volumes by itself. Without it, this host is the first of a cluster: it runs etcd, and others join it.
 
     The store is saved as the current context, so that later commands use it. Running it again is harmless: it starts
-    what does not run, and changes what is given otherwise.
+    what does not run, and changes what is given otherwise. Disks and directories that a StorageNode names are changed
+    there, with `qm edit storagenode`. After an upgrade of the program it starts the agent anew; etcd and the daemons
+    of storage systems go on running.
     """
     from quartermaster.cli.hosting import Wanted, bring_up
 

@@ -81,9 +81,10 @@ def mount(session: Session, *, claim: str, path: str, host: str, timeout: float)
 def unmount(session: Session, *, what: str, host: str, gone: str) -> None:
     """Unmount a volume from this host, by path or by claim.
 
-    What has a slash in it is a path. Unmounting what is not mounted changes nothing. A volume that is mounted somewhere
-    is never deleted; with --gone it no longer counts as mounted on a host that will not come back, and nothing is
-    unmounted anywhere. That takes the rights of an administrator: a host speaks for itself only.
+    What has a slash in it is a path. Unmounting what is not mounted changes nothing, and what somebody else has mounted
+    is left alone. A volume that is mounted somewhere is never deleted; with --gone it no longer counts as mounted on a
+    host that will not come back, and nothing is unmounted anywhere. That takes the rights of an administrator: a host
+    speaks for itself only.
     """
     if gone and host:
         raise click.UsageError("--gone is about another host; leave out --host")
@@ -94,4 +95,5 @@ def unmount(session: Session, *, what: str, host: str, gone: str) -> None:
     else:
         from quartermaster.cli.mounting import unmount_path_or_claim
 
-        session.run(lambda: unmount_path_or_claim(session, what, host=host))
+        if code := session.run(lambda: unmount_path_or_claim(session, what, host=host)):
+            raise click.exceptions.Exit(code)

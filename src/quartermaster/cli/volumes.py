@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,10 +11,13 @@ from quartermaster.cli.finding import Query, list_whole
 from quartermaster.cli.output import Output, format_document, nothing_found, parse_output
 from quartermaster.cli.session import Session
 from quartermaster.cli.tables import NONE, Writer, age
+from quartermaster.planning.health import LOST, SILENT
 from quartermaster.provisioning.intent import record_of
 from quartermaster.provisioning.protocol import PROVISIONED, RESIZING, STORAGE, find_condition, mounts_of
-from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
-from quartermaster.support.errors import UsageError
+from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from quartermaster.resources.model import Object
+from quartermaster.resources.orchestration import FAILED, Assignment, Host
+from quartermaster.support.errors import ForbiddenError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from quartermaster.stores import Store
@@ -38,18 +42,67 @@ async def show_volumes(session: Session, *, all_namespaces: bool, output: str) -
 async def volume_rows(store: Store, namespace: str | None) -> list[dict[str, Any]]:
     claims = (await list_whole(store, PersistentVolumeClaim, Query(namespace))).objects
     volumes = {one.metadata.name: one for one in (await list_whole(store, PersistentVolume, Query(None))).objects}
+    broken = _broken(await _if_allowed(store, Assignment) or ())
+    hosts = await _if_allowed(store, Host) or ()
+    silent = [one.metadata.name for one in hosts if isinstance(one, Host) and one.status.state in (SILENT, LOST)]
+    classes = await _if_allowed(store, StorageClass)
     rows = []
     for claim in claims:
         if isinstance(claim, PersistentVolumeClaim):
             volume = volumes.get(claim.spec.volume_name)
-            rows.append(_row(claim, volume if isinstance(volume, PersistentVolume) else None))
+            bound = volume if isinstance(volume, PersistentVolume) else None
+            wrong = broken.get(claim.spec.volume_name, "") or _out_of_reach(bound, silent)
+            waits = _said(claim) or _volumeless(claim, bound) or _classless(claim, classes)
+            rows.append(_row(claim, bound, wrong or waits))
     return rows
 
 
-def _row(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> dict[str, Any]:
+async def _if_allowed(store: Store, kind: type[Object]) -> Sequence[Object] | None:
+    """Who may see claims and volumes gets their table; what else is known only adds to its messages."""
+    try:
+        return (await list_whole(store, kind, Query(None))).objects
+    except (ForbiddenError, NotFoundError):
+        return None
+
+
+def _broken(assignments: Sequence[Object]) -> dict[str, str]:
+    """By volume: what its agent says that cannot find it whole any more."""
+    return {
+        one.spec.instance: one.status.message
+        for one in assignments
+        if isinstance(one, Assignment) and one.status.state == FAILED
+    }
+
+
+def _out_of_reach(volume: PersistentVolume | None, silent: Sequence[str]) -> str:
     record = record_of(volume) if volume is not None else None
+    hosts = record.volume.placement.hosts if record is not None else ()
+    if not hosts or not all(host in silent for host in hosts):
+        return ""
+    return f"{' and '.join(hosts)} {'does' if len(hosts) == 1 else 'do'} not report: it cannot be used"
+
+
+def _classless(claim: PersistentVolumeClaim, classes: Sequence[Object] | None) -> str:
+    wanted = claim.spec.storage_class_name
+    names = [one.metadata.name for one in classes or ()]
+    if claim.spec.volume_name or not wanted or classes is None or wanted in names:
+        return ""
+    return f'there is no StorageClass "{wanted}"' + (f"; there are {', '.join(names)}" if names else "")
+
+
+def _volumeless(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> str:
+    name = claim.spec.volume_name
+    return f'it names the volume "{name}", and there is none of that name' if name and volume is None else ""
+
+
+def _said(claim: PersistentVolumeClaim) -> str:
     conditions = claim.status.conditions
     said = find_condition(conditions, PROVISIONED) or find_condition(conditions, RESIZING)
+    return said.message if said is not None else ""
+
+
+def _row(claim: PersistentVolumeClaim, volume: PersistentVolume | None, message: str) -> dict[str, Any]:
+    record = record_of(volume) if volume is not None else None
     deleting = claim.metadata.deletion_timestamp is not None
     return {
         "namespace": claim.metadata.namespace,
@@ -62,7 +115,7 @@ def _row(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> dict[
         "mounted": {host: list(paths) for host, paths in mounts_of(volume).items()} if volume is not None else {},
         "modes": list(claim.spec.access_modes),
         "created": claim.metadata.creation_timestamp or "",
-        "message": said.message if said is not None else "",
+        "message": message,
     }
 
 

@@ -50,7 +50,7 @@ from quartermaster.connectors.model import (
 
 if TYPE_CHECKING:
     from quartermaster.connectors.connector import Connector, Inventory, Listed, Recovered, open_connector
-    from quartermaster.connectors.driver import Driver, Foreign, Found, Roots, Settings
+    from quartermaster.connectors.driver import Driver, Foreign, Found, Roots, Route, Settings
     from quartermaster.connectors.errors import (
         AttachmentConflictError,
         AuthenticationError,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         ConnectorError,
         IdentityMismatchError,
         LeftoverError,
+        NotAnsweringError,
         NotAppearingError,
         NotAttachedError,
         RecordDamagedError,
@@ -78,6 +79,7 @@ _PLACES = {
     "Foreign": "driver",
     "Found": "driver",
     "Roots": "driver",
+    "Route": "driver",
     "Settings": "driver",
     "AttachmentConflictError": "errors",
     "AuthenticationError": "errors",
@@ -85,6 +87,7 @@ _PLACES = {
     "ConnectorError": "errors",
     "IdentityMismatchError": "errors",
     "LeftoverError": "errors",
+    "NotAnsweringError": "errors",
     "NotAppearingError": "errors",
     "NotAttachedError": "errors",
     "RecordDamagedError": "errors",
@@ -141,6 +144,7 @@ __all__ = [
     "Inventory",
     "LeftoverError",
     "Listed",
+    "NotAnsweringError",
     "NotAppearingError",
     "NotAttachedError",
     "OsType",
@@ -149,6 +153,7 @@ __all__ = [
     "RecordDamagedError",
     "Recovered",
     "Roots",
+    "Route",
     "Secret",
     "Settings",
     "UnreachableError",

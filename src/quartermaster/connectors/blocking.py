@@ -9,6 +9,7 @@ with open_connector() as connector:
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from quartermaster.connectors.connector import Connector, Inventory, Recovered
 from quartermaster.connectors.connector import open_connector as open_asynchronous
 from quartermaster.connectors.model import Attachment, ConnectionInfo, ConnectorProperties
+from quartermaster.support.errors import UsageError
 
 if TYPE_CHECKING:
     from quartermaster.connectors.using import Mounted, Statistics
@@ -56,18 +58,26 @@ class BlockingConnector:
         return self._run(self._connector.device_path(volume_id, timeout_s=timeout_s))
 
     def extend(
-        self, info: ConnectionInfo | Mapping[str, Any], *, mounted: str = "", timeout_s: float | None = None
+        self,
+        info: ConnectionInfo | Mapping[str, Any],
+        *,
+        mounted: str | os.PathLike[str] = "",
+        timeout_s: float | None = None,
     ) -> int:
         return self._run(self._connector.extend(info, mounted=mounted, timeout_s=timeout_s))
 
-    def mount(self, volume_id: str, target: str, **options: Any) -> Mounted:
+    def mount(self, volume_id: str, target: str | os.PathLike[str], **options: Any) -> Mounted:
         return self._run(self._connector.mount(volume_id, target, **options))
 
-    def unmount(self, volume_id: str, target: str, *, force: bool = False, timeout_s: float | None = None) -> bool:
+    def unmount(
+        self, volume_id: str, target: str | os.PathLike[str], *, force: bool = False, timeout_s: float | None = None
+    ) -> bool:
         return self._run(self._connector.unmount(volume_id, target, force=force, timeout_s=timeout_s))
 
-    def statistics(self, volume_id: str, *, target: str = "", timeout_s: float | None = None) -> Statistics:
-        return self._run(self._connector.statistics(volume_id, target=target, timeout_s=timeout_s))
+    def statistics(
+        self, volume_id: str, target: str | os.PathLike[str] = "", *, timeout_s: float | None = None
+    ) -> Statistics:
+        return self._run(self._connector.statistics(volume_id, target, timeout_s=timeout_s))
 
     def recover(self, *, timeout_s: float | None = None) -> tuple[Recovered, ...]:
         return self._run(self._connector.recover(timeout_s=timeout_s))
@@ -76,7 +86,21 @@ class BlockingConnector:
         return self._run(self._connector.list(foreign=foreign, timeout_s=timeout_s))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        if _is_in_a_loop():
+            work.close()
+            raise UsageError(
+                "cannot wait inside a running event loop",
+                hint="use quartermaster.connectors.open_connector there, and await its calls",
+            )
         return self._runner.run(work)
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def open_connector(**options: Any) -> BlockingConnector:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,6 +24,7 @@ from quartermaster.connectors.records import Record, Records, State
 from quartermaster.host.commands import Command, Commands, Result
 from quartermaster.host.events import Changes, DeviceEvents, wait_until
 from quartermaster.host.locks import Locks
+from quartermaster.host.processes import kill_wait_s
 from quartermaster.support.errors import DeadlineError
 
 if TYPE_CHECKING:
@@ -32,16 +33,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _POLL_S = 0.25
+_ENDING = 0.1  # of what is left of the call, between the signals that end a command
 
 
 class Joined(msgspec.Struct, frozen=True):
     present: bool  # it was there before this call
     ours: bool  # made by this library, or about to be
+    shared: bool = False  # another volume uses it
 
 
 class Leaving(msgspec.Struct, frozen=True):
     last: bool  # no other volume uses it, as far as the records tell
     ours: bool | None  # None: there is no record that says who made it
+    shared: bool = False  # a record says that another volume uses it
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -75,8 +79,13 @@ class Ledger:
         if not self._written:
             self.change()
 
-    def change(self, **fields: object) -> None:
+    def intend(self, **fields: object) -> None:
+        """Goes to the disk with the next change of the record, or before the next change of the host."""
         self.record = msgspec.structs.replace(self.record, **fields)
+        self._written = False
+
+    def change(self, **fields: object) -> None:
+        self.intend(**fields)
         self._records.put(self.record)
         self._written = True
 
@@ -111,9 +120,15 @@ class Context:
         self._ends = now + timeout_s
         self._caller_ends = now + (timeout_s if caller_s is None else caller_s)
         self._things = [ledger.record.volume_id]
+        self._left_here: dict[str, None] = {}
         self._secrets = list(secrets)
         self.commands: Commands = _BoundCommands(
-            machine.commands, self.left_s, self._things, self._secrets, ledger.begin
+            machine.commands,
+            machine.directory,
+            left_s=self.left_s,
+            things=self._things,
+            secrets=self._secrets,
+            begin=ledger.begin,
         )
         self._mounts = machine.mounts
 
@@ -131,6 +146,16 @@ class Context:
         return self._ledger.record.identity
 
     @property
+    def takes_back(self) -> bool:
+        """Whether a connect is undone. What was here before it stays then, and nobody was ever told of the rest."""
+        return self._ledger.record.state is State.CONNECTING
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the place of the volume says that it may only be read."""
+        return bool(self._ledger.record.place.get("read_only"))
+
+    @property
     def notes(self) -> dict[str, str]:
         return dict(self._ledger.record.notes)
 
@@ -144,6 +169,13 @@ class Context:
     def uses(self, thing: str) -> bool:
         """Whether the volume has joined a shared thing and not left it: the thing alone may be here for others."""
         return thing in self._ledger.record.claims
+
+    def leave_here(self, *things: str) -> None:
+        """They stay though this volume goes: for others, or because they were here before it."""
+        self._left_here |= dict.fromkeys(things)
+
+    def is_left_here(self, thing: str) -> bool:
+        return thing in self._left_here
 
     def hide(self, *secrets: str) -> None:
         """Texts that no argument list may hold and no error may show, beside the secrets of the data."""
@@ -165,25 +197,44 @@ class Context:
             await self._settle(thing, users)
             there = await present()
             claims = self._ledger.record.claims
-            if thing in claims:
-                ours = claims[thing]
-            elif users:
-                ours = any(user.claims[thing] for user in users.values())
-            else:
-                ours = not there
+            # Whoever made it before: what is not there any more is made anew by us.
+            ours = not there or claims.get(thing, False) or any(user.claims[thing] for user in users.values())
             if claims.get(thing) is not ours:
                 self._ledger.change(claims={**claims, thing: ours})
-            yield Joined(present=there, ours=ours)
+            yield Joined(present=there, ours=ours, shared=bool(users))
+
+    @asynccontextmanager
+    async def awaiting(self, thing: str, *, present: Callable[[], bool]) -> AsyncIterator[Joined]:
+        """As `joining`, for what appears while the block lasts, and seldom has another user.
+
+        Nobody else sees it before the end of the block, so the claim goes to the disk together with the next one.
+        """
+        async with self._alone_with(thing):
+            claims = self._ledger.record.claims
+            there = present()
+            users = self._ledger.users_of(thing)[0] if there else {}
+            await self._settle(thing, users)
+            if thing not in claims:
+                ours = not there or any(user.claims[thing] for user in users.values())
+                self._ledger.intend(claims={**claims, thing: ours})
+            yield Joined(present=there, ours=self._ledger.record.claims[thing], shared=bool(users))
 
     @asynccontextmanager
     async def leaving(self, thing: str) -> AsyncIterator[Leaving]:
         """Alone with the shared thing, which this volume no longer uses. Take it down inside if it is the last."""
-        async with self._alone_with(thing):
-            users, damaged = self._ledger.users_of(thing)
-            await self._settle(thing, users)
-            yield Leaving(last=not users and not damaged, ours=self._ledger.record.claims.get(thing))
-            if thing in self._ledger.record.claims:
-                claims = {key: ours for key, ours in self._ledger.record.claims.items() if key != thing}
+        async with self.leaving_all([thing]) as found:
+            yield found[thing]
+
+    @asynccontextmanager
+    async def leaving_all(self, things: Sequence[str]) -> AsyncIterator[dict[str, Leaving]]:
+        """The same of several at once."""
+        async with AsyncExitStack() as alone:
+            # In one order for everybody: two volumes that share several must not wait for each other.
+            for thing in sorted(things):
+                await alone.enter_async_context(self._alone_with(thing))
+            yield {thing: await self._left(thing) for thing in things}
+            claims = {key: ours for key, ours in self._ledger.record.claims.items() if key not in things}
+            if claims != self._ledger.record.claims:
                 self._ledger.change(claims=claims)
 
     def watch(self, *directories: Path) -> AbstractAsyncContextManager[Changes]:
@@ -219,22 +270,32 @@ class Context:
             finally:
                 self._things.remove(thing)
 
+    async def _left(self, thing: str) -> Leaving:
+        users, damaged = self._ledger.users_of(thing)
+        await self._settle(thing, users)
+        # A connect claims before it makes: without a claim it has made nothing, or has taken that back already.
+        ours = self._ledger.record.claims.get(thing, False if self.takes_back else None)
+        return Leaving(last=not users and not damaged, ours=ours, shared=bool(users))
+
     async def _settle(self, thing: str, users: dict[str, Record]) -> None:
         """A user that has not finished may have died; the program that it had started may be at work on the thing."""
         if any(user.state is not State.CONNECTED for user in users.values()):
-            await wait_for_leftovers(thing, timeout_s=self.left_s(), what=thing)
+            await wait_for_leftovers(self.directory, thing, timeout_s=self.left_s(), what=thing)
 
 
 class _BoundCommands:
     def __init__(
         self,
         commands: Commands,
+        directory: Path,
+        *,
         left_s: Callable[[], float],
         things: Sequence[str],
         secrets: Sequence[str],
         begin: Callable[[], None],
     ) -> None:
         self._commands = commands
+        self._directory = directory
         self._left_s = left_s
         self._things = things
         self._secrets = secrets
@@ -247,15 +308,24 @@ class _BoundCommands:
         environment = command.environment
         if command.changes:
             self._begin()
-            environment = {**environment, VARIABLE: mark(self._things, command.argv)}
+            environment = {**environment, VARIABLE: mark(self._directory, self._things, command.argv)}
+        timeout_s, grace_s = _share(command, left_s)
         return await self._commands.run(
             msgspec.structs.replace(
                 command,
-                timeout_s=min(command.timeout_s, left_s),
+                timeout_s=timeout_s,
+                grace_s=grace_s,
                 environment=environment,
                 secrets=tuple(dict.fromkeys((*command.secrets, *self._secrets))),
             )
         )
+
+
+def _share(command: Command, left_s: float) -> tuple[float, float]:
+    """The time of a command, and that for ending it: one that hangs is given up, and the call has kept its own."""
+    grace_s = min(command.grace_s, left_s * _ENDING)
+    ending_s = grace_s + kill_wait_s(grace_s)
+    return min(command.timeout_s, max(left_s - ending_s, left_s / 2)), grace_s
 
 
 class _RecordedFiles:
@@ -263,7 +333,7 @@ class _RecordedFiles:
 
     def __init__(self, files: Files, begin: Callable[[], None]) -> None:
         self.text, self.data, self.names = files.text, files.data, files.names
-        self.exists, self.leads_to = files.exists, files.leads_to
+        self.exists, self.leads_to, self.age_s = files.exists, files.leads_to, files.age_s
         self._files = files
         self._begin = begin
 

@@ -129,6 +129,15 @@ class Breaking(Protocol[P_contra]):
 
 
 @runtime_checkable
+class Answering(Protocol[P_contra]):
+    """A driver that can tell whether a storage system is still behind what is here."""
+
+    async def away(self, context: Context, place: P_contra) -> str:
+        """Why it is of no use for now, in words that complete "it is here, but …". Empty where nothing says so."""
+        ...
+
+
+@runtime_checkable
 class Needing(Protocol):
     """A driver that not every kernel can serve. Where nobody has chosen a client, the next one is taken then."""
 

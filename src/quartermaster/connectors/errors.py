@@ -9,6 +9,7 @@
             ├── NotAttachedError         the volume is not attached to this host
             ├── NotAppearingError        (a DeadlineError too) the device did not appear in time
             ├── UnreachableError         a server or portal does not answer
+            │   └── NotAnsweringError    (a DeadlineError too) it was waited for until the time was up
             ├── AuthenticationError      the storage system refuses the credentials
             ├── IdentityMismatchError    the device is not this volume; `expected` and `found` name both
             ├── AttachmentConflictError  the volume is attached here in another way
@@ -50,6 +51,10 @@ class UnreachableError(ConnectorError):
     reason = "Unreachable"
 
 
+class NotAnsweringError(UnreachableError, DeadlineError):
+    """To programs the same as its base; to us, one whose own programs may still wait for the answer."""
+
+
 class AuthenticationError(ConnectorError):
     reason = "Authentication"
 
@@ -78,4 +83,10 @@ class LeftoverError(ConnectorError):
 
 
 class RecordDamagedError(ConnectorError):
+    """`volume_id` is what the name of the file says."""
+
     reason = "RecordDamaged"
+
+    def __init__(self, message: str, *, volume_id: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.volume_id = volume_id

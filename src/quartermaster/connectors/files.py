@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from quartermaster.host.files import remove, write_whole
-from quartermaster.support import entropy
+from quartermaster.support import clock, entropy
 from quartermaster.support.files import sync_directory
 
 _CHUNK = 1 << 16
@@ -31,6 +31,10 @@ class Files(Protocol):
         ...
 
     def exists(self, path: Path) -> bool: ...
+
+    def age_s(self, path: Path) -> float:
+        """Since it was written last; 0 where it is not there."""
+        ...
 
     def leads_to(self, link: Path) -> str:
         """What a symbolic link says; empty where there is none."""
@@ -80,6 +84,12 @@ class HostFiles:
 
     def exists(self, path: Path) -> bool:
         return path.exists()
+
+    def age_s(self, path: Path) -> float:
+        try:
+            return max(0.0, clock.wall_time() - path.stat().st_mtime)
+        except OSError:
+            return 0.0
 
     def leads_to(self, link: Path) -> str:
         try:

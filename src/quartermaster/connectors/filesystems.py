@@ -1,22 +1,24 @@
 """A file system on an attached volume: found as it is, or made where there is nothing, and never over anything else.
 
-A device is blank only when neither blkid nor wipefs finds something. What we make carries a UUID that follows from the
-volume, and a label that says "begun" until it is complete: one that was interrupted is recognised and begun anew, since
-nobody was ever given it. Whatever else is on a device stays there.
+A device is blank only when neither blkid nor wipefs finds something, and its ends are zero (see `making`). What we make
+carries a UUID that follows from the volume, and a label that says "begun" until it is complete: one that was
+interrupted is recognised and begun anew, since nobody was ever given it. Whatever else is on a device stays there.
 """
 
 from __future__ import annotations
 
 import uuid
 
+from quartermaster.connectors.making import Making
 from quartermaster.connectors.names import digest_of
 from quartermaster.host.commands import Command, Commands
 from quartermaster.host.devices.judging import LABEL_PREFIX
 from quartermaster.host.devices.model import PARTITION_TABLE, Signature
 from quartermaster.host.devices.signatures import everything_found
-from quartermaster.host.formatting import BEGUN_LABEL, FileSystem, Format, labelling, making
+from quartermaster.host.formatting import BEGUN_LABEL, LEAST_SIZE, FileSystem, Format, labelling
+from quartermaster.host.formatting import making as making_of
 from quartermaster.host.tools import Tool, register
-from quartermaster.support.errors import DeviceRefusedError, HostError, InvalidError
+from quartermaster.support.errors import CommandError, DeadlineError, DeviceRefusedError, HostError, InvalidError
 
 register(
     Tool("fsck.ext4", "e2fsprogs", "looks at ext4 before it is mounted"),
@@ -46,13 +48,15 @@ def known_file_system(name: str) -> FileSystem:
 
 
 async def prepare_file_system(
-    commands: Commands, device: str, *, volume_id: str, wanted: str, read_only: bool, idle: bool
+    commands: Commands, device: str, *, volume_id: str, wanted: str, read_only: bool, idle: bool, making: Making
 ) -> str:
     """The type of the file system on the device, made if there is nothing, and looked at if nobody uses it yet."""
     found = await everything_found(commands, device)
     if not found or is_begun(found, volume_id):
-        await _make(commands, device, found, volume_id=volume_id, wanted=wanted or FileSystem.EXT4, read_only=read_only)
-        return wanted or FileSystem.EXT4
+        chosen = wanted or FileSystem.EXT4
+        await _make(commands, device, found, volume_id=volume_id, wanted=chosen, read_only=read_only, making=making)
+        return chosen
+    making.end()
     _refuse_other(device, found, wanted)
     if found[0].type == FileSystem.EXT4 and idle and not read_only:
         await _check(commands, device)
@@ -90,20 +94,55 @@ async def grow_file_system(commands: Commands, device: str, target: str, type: s
                 f"cannot grow {type} on {target}: only {', '.join(FileSystem)} can be",
                 hint="the device itself has grown",
             )
-    await _change(commands, argv, f"grow the file system on {target}")
+    try:
+        await _change(commands, argv, f"grow the file system on {target}")
+    except CommandError as error:
+        if "Permission denied" in error.stderr:
+            error.hint = "it takes CAP_SYS_RESOURCE, which a container may not have; the device itself has grown"
+        raise
 
 
 async def _make(
-    commands: Commands, device: str, found: tuple[Signature, ...], *, volume_id: str, wanted: str, read_only: bool
+    commands: Commands,
+    device: str,
+    found: tuple[Signature, ...],
+    *,
+    volume_id: str,
+    wanted: str,
+    read_only: bool,
+    making: Making,
 ) -> None:
     own, label = identity_on(volume_id)
     made = Format(known_file_system(wanted), own, label)
     if read_only:
         refuse_blank(device)
+    if not found:
+        await making.require_room(device)
     if found:
-        await remove_beginning(commands, device)
-    await _change(commands, making(made, device), f"make {wanted} on {device}")
+        async with making.writing(device):
+            await remove_beginning(commands, device)
+    async with making.writing(device):
+        try:
+            await _change(commands, making_of(made, device), f"make {wanted} on {device}")
+        except CommandError as error:
+            raise _explained(error, made.file_system, size=making.size_of(device)) from error
+    # From here on the label of a beginning says it.
+    making.end()
     await _change(commands, labelling(made, device), f"label {device}")
+
+
+def _explained(error: CommandError, wanted: FileSystem, *, size: int) -> CommandError:
+    """With all that the program says, in one line: its last words alone are seldom the reason."""
+    if isinstance(error, DeadlineError):
+        return error
+    least = LEAST_SIZE[wanted]
+    hint = "mend what it says, and mount the volume again; nobody was given what was begun"
+    if size < least:
+        hint = f"the volume has {size >> 20} MiB and {wanted} needs about {least >> 20}: extend it, or choose another"
+    begin, ended = error.message.split(": ")[:2]
+    said = "; ".join(line.strip() for line in error.stderr.splitlines())
+    message = f"{begin}: {ended}: {said}" if said else error.message
+    return CommandError(message, hint=hint, argv=error.argv, exit_code=error.exit_code, stderr=error.stderr)
 
 
 def _refuse_other(device: str, found: tuple[Signature, ...], wanted: str) -> None:

@@ -17,6 +17,7 @@ from quartermaster.connectors.files import Files
 _LUN = 0  # association: what the designator names is the logical unit, not a port
 _T10, _EUI, _NAA, _NAME = 1, 2, 3, 8
 _BEST = (_NAA, _EUI, _NAME, _T10)
+_LOCALLY_ASSIGNED = "naa.3"
 _PREFIX = {_NAA: "naa.", _EUI: "eui.", _T10: "t10.", _NAME: ""}
 
 
@@ -49,7 +50,10 @@ def require_identity(volume_id: str, device: str, *, expected: str, found: str) 
         f"cannot use {device} as the volume {volume_id}: it is {found}, and the volume is {expected}",
         expected=expected,
         found=found,
-        hint="the storage system has given its address to another volume; rescan or disconnect the old one first",
+        hint=(
+            "the storage system has given its address to another volume; rescan, or give the old one up by force: "
+            "disconnect(info, force=True), `qm connector disconnect --force`"
+        ),
     )
 
 
@@ -62,6 +66,11 @@ def same_identity(one: str, other: str) -> bool:
 
 def parse_page_83(page: bytes) -> str:
     """The best designator of the logical unit in SCSI's device identification page."""
+    return next(iter(designators(page)), "")
+
+
+def designators(page: bytes) -> tuple[str, ...]:
+    """All by which the page names the logical unit, the best first."""
     found: dict[int, str] = {}
     place = 4
     end = min(len(page), 4 + int.from_bytes(page[2:4], "big")) if len(page) >= 4 else 0
@@ -73,7 +82,9 @@ def parse_page_83(page: bytes) -> str:
             text = value.hex() if code_set == 1 else value.rstrip(b"\0 ").decode("ascii", errors="replace").strip()
             found.setdefault(kind, f"{_PREFIX[kind]}{text}")
         place += 4 + length
-    return next((found[kind] for kind in _BEST if kind in found), "")
+    named = [found[kind] for kind in _BEST if kind in found]
+    # A name that the target has assigned by itself says where the unit is, not what: as in the kernel, it comes last.
+    return tuple(sorted(named, key=lambda text: text.startswith(_LOCALLY_ASSIGNED)))
 
 
 def _multipath(directory: Path, files: Files) -> str:

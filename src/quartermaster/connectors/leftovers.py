@@ -3,7 +3,8 @@
 A process that is killed leaves the program it waits for at work: a mount or a login may come true seconds later, when
 nobody expects it any more. Every program that a connector starts therefore carries in its environment what it works
 for and a digest of its arguments; whoever takes over waits for those to end. A daemon that such a program leaves behind
-inherits the mark but has other arguments, so nobody waits for it.
+inherits the mark but has other arguments, so nobody waits for it. One that is not executed yet has no mark, and is
+waited for as well. A volume is one of a directory of records: of another directory it is another, with its own locks.
 """
 
 from __future__ import annotations
@@ -12,28 +13,30 @@ import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from quartermaster.connectors.errors import LeftoverError
 from quartermaster.connectors.names import digest_of
 from quartermaster.host import procfs
+from quartermaster.host.starting import until_started
 
 VARIABLE = "QM_CONNECTOR_WORK"
 _LOOK_S = 0.05
 _ENVIRONMENT = 1 << 17  # ours is small and has the mark near its start
 
 
-def token(thing: str) -> str:
-    return digest_of(thing)
+def token(directory: Path, thing: str) -> str:
+    return digest_of(f"{os.path.realpath(directory)}\0{thing}")
 
 
-def mark(things: Sequence[str], argv: Sequence[str]) -> str:
+def mark(directory: Path, things: Sequence[str], argv: Sequence[str]) -> str:
     """The value of the variable for a program that works for these things."""
-    return f"{len(argv) - 1}:{_digest(argv[1:])}:{','.join(token(thing) for thing in things)}"
+    return f"{len(argv) - 1}:{_digest(argv[1:])}:{','.join(token(directory, thing) for thing in things)}"
 
 
-def at_work_for(thing: str) -> list[int]:
+def at_work_for(directory: Path, thing: str) -> list[int]:
     """The programs that were started for a volume or a shared thing and have not ended."""
-    wanted = token(thing)
+    wanted = token(directory, thing)
     return [pid for pid, text in _marked() if wanted in text.rpartition(":")[2].split(",") and _matches(pid, text)]
 
 
@@ -52,10 +55,11 @@ def _marked() -> Iterator[tuple[int, str]]:
                     yield int(name), procfs.environment_value(int(name), VARIABLE)
 
 
-async def wait_for_leftovers(thing: str, *, timeout_s: float, what: str) -> None:
+async def wait_for_leftovers(directory: Path, thing: str, *, timeout_s: float, what: str) -> None:
     loop = asyncio.get_running_loop()
     ends = loop.time() + timeout_s
-    while left := at_work_for(thing):
+    starting = await until_started(timeout_s=timeout_s)
+    while left := [*starting, *at_work_for(directory, thing)]:
         if loop.time() >= ends:
             numbers = ", ".join(map(str, left))
             raise LeftoverError(

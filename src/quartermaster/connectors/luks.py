@@ -5,10 +5,14 @@ A container is made only where there is nothing, and is complete when its label 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from quartermaster.connectors.context import Context
-from quartermaster.connectors.errors import AuthenticationError, IdentityMismatchError
+from quartermaster.connectors.drivers.modules import kernel_has
+from quartermaster.connectors.errors import AuthenticationError, ConnectorError, IdentityMismatchError
 from quartermaster.connectors.filesystems import LUKS, identity_on, is_begun, refuse_blank, remove_beginning
 from quartermaster.connectors.identity import kernel_name
+from quartermaster.connectors.making import Making
 from quartermaster.connectors.names import digest_of
 from quartermaster.connectors.secret import Secret
 from quartermaster.host.commands import Command
@@ -30,11 +34,15 @@ def luks_name(volume_id: str) -> str:
 
 def luks_device(context: Context) -> str:
     """The opened container of the volume; empty where it is not open."""
-    node = context.roots.dev / "mapper" / luks_name(context.volume_id)
-    return str(node) if context.files.exists(node) else ""
+    node = _plain(context)
+    return node if context.files.exists(Path(node)) else ""
 
 
-async def open_luks(context: Context, device: str, key: Secret, *, read_only: bool) -> str:
+def _plain(context: Context) -> str:
+    return str(context.roots.dev / "mapper" / luks_name(context.volume_id))
+
+
+async def open_luks(context: Context, device: str, key: Secret, *, read_only: bool, making: Making) -> str:
     """The device in which the plain data are."""
     context.hide(key.reveal())
     opened = luks_device(context)
@@ -45,9 +53,17 @@ async def open_luks(context: Context, device: str, key: Secret, *, read_only: bo
     if not found or is_begun(found, context.volume_id):
         if read_only:
             refuse_blank(device)
+        if not found:
+            await making.require_room(device)
+        _require_mapper(context, device)
         if found:
-            await remove_beginning(context.commands, device)
-        await _make(context, device, key)
+            async with making.writing(device):
+                await remove_beginning(context.commands, device)
+        async with making.writing(device):
+            await _make(context, device, key)
+        # What is in a new container is noise until it is written. That is noted before the container is complete.
+        making.begin(_plain(context))
+        await _complete(context, device)
     elif len(found) > 1 or found[0].type != LUKS:
         names = " and ".join(signature.type for signature in found)
         raise DeviceRefusedError(
@@ -55,18 +71,20 @@ async def open_luks(context: Context, device: str, key: Secret, *, read_only: bo
             code="ForeignData",
             hint="mount it without a key; nothing was changed",
         )
+    elif found[0].uuid != identity_on(context.volume_id)[0]:
+        making.end()
     # Without the kernel's keyring, a container can be resized by somebody who does not have the key.
     flags = ["--disable-keyring", *(["--readonly"] if read_only else [])]
     argv = ("cryptsetup", "open", "--type", "luks", "--key-file", "-", *flags, device, luks_name(context.volume_id))
     await _run(context, *argv, verb=f"open the encrypted {device}", key=key)
-    return luks_device(context) or str(context.roots.dev / "mapper" / luks_name(context.volume_id))
+    return _plain(context)
 
 
-async def close_luks(context: Context) -> bool:
-    """False where it was not open."""
+async def close_luks(context: Context, *, deferred: bool = False) -> bool:
+    """False where it was not open. One that is `deferred` closes with its last user."""
     if not luks_device(context):
         return False
-    argv = ("cryptsetup", "close", luks_name(context.volume_id))
+    argv = ("cryptsetup", "close", *(["--deferred"] if deferred else []), luks_name(context.volume_id))
     command = Command(argv, verb=f"close {luks_device(context)}", accept=(0, _ABSENT))
     await context.commands.run(command)
     return True
@@ -78,22 +96,38 @@ async def grow_luks(context: Context) -> None:
 
 
 async def _make(context: Context, device: str, key: Secret) -> None:
-    own, label = identity_on(context.volume_id)
+    own, _ = identity_on(context.volume_id)
     words = ("--batch-mode", "--type", "luks2", "--uuid", own, "--label", BEGUN_LABEL, "--key-file", "-")
     await _run(context, "cryptsetup", "luksFormat", *words, device, verb=f"encrypt {device}", key=key)
+
+
+async def _complete(context: Context, device: str) -> None:
+    _, label = identity_on(context.volume_id)
     await _run(context, "cryptsetup", "config", "--label", label, device, verb=f"label {device}")
 
 
 async def _run(context: Context, *argv: str, verb: str, key: Secret | None = None) -> None:
-    stdin = key.reveal().encode() if key is not None else b""
+    stdin = key.reveal().encode(errors="surrogateescape") if key is not None else b""
     try:
         await context.commands.run(Command(argv, verb=verb, stdin=stdin, timeout_s=_TIMEOUT_S))
     except CommandError as error:
         if error.exit_code != _WRONG_KEY or key is None:
+            if "still in use" in error.stderr or "device-mapper" in error.stderr:
+                error.hint = "look whether this kernel has the device mapper (`modprobe dm-crypt`)"
             raise
         raise AuthenticationError(
             f"cannot {verb}: the key does not fit", hint="look whether it is the volume's"
         ) from error
+
+
+def _require_mapper(context: Context, device: str) -> None:
+    """Before anything is written: without it there is a container that this host cannot open."""
+    sign = context.roots.sysfs / "class/misc/device-mapper"
+    if not kernel_has("dm-mod", sign, context.roots, context.files):
+        raise ConnectorError(
+            f"cannot encrypt {device}: this kernel has no device mapper, which opens encrypted volumes",
+            hint="load it (`modprobe dm-crypt`), or mount the volume without a key; nothing was changed",
+        )
 
 
 def _require_over(context: Context, opened: str, device: str) -> None:

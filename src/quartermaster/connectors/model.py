@@ -51,6 +51,8 @@ CEPHFS = "CEPHFS"
 VOLUME_LINK_DIR = "/dev/disk/by-id/"
 
 _TYPE_KEYS = ("driverVolumeType", "driver_volume_type")
+_TYPE_FIX = 'for example "ISCSI"'
+_ID_KEYS = ("volumeId", "volume_id", "serial")
 
 
 class Platform(StrEnum):
@@ -89,6 +91,13 @@ class DriverType(StrEnum):
     NVMEOF = NVMEOF
     NBD = NBD
     CEPHFS = CEPHFS
+
+
+class AccessMode(StrEnum):
+    """How a volume may be used, in the words of connection information."""
+
+    READ_WRITE = "rw"
+    READ = "ro"
 
 
 _MACHINES = {
@@ -147,8 +156,9 @@ class ConnectionInfo:
     __slots__ = ("_document", "_type_key")
 
     def __init__(self, driver_volume_type: str, data: Mapping[str, Any], **others: Any) -> None:
-        self._document: dict[str, Any] = {_TYPE_KEYS[0]: str(driver_volume_type), "data": dict(data), **others}
-        self._type_key = _TYPE_KEYS[0]
+        document = {_TYPE_KEYS[0]: driver_volume_type, "data": data, **others}
+        self._type_key = _type_key(document)
+        self._document: dict[str, Any] = {**document, _TYPE_KEYS[0]: str(driver_volume_type), "data": dict(data)}
 
     @property
     def driver_volume_type(self) -> str:
@@ -177,32 +187,32 @@ class ConnectionInfo:
 
     @classmethod
     def from_map(cls, document: Mapping[str, Any]) -> ConnectionInfo:
-        keys = [key for key in _TYPE_KEYS if key in document]
-        problems = []
-        if not keys:
-            problems.append(Problem(_TYPE_KEYS[0], "is missing", 'for example "ISCSI"'))
-        elif not isinstance(document[keys[0]], str):
-            problems.append(Problem(keys[0], "is not text", 'for example "ISCSI"'))
-        if not isinstance(document.get("data"), Mapping):
-            problems.append(Problem("data", "is not an object" if "data" in document else "is missing"))
-        if problems:
-            raise ConnectionDataError("cannot read connection information", problems)
+        if not isinstance(document, Mapping):
+            raise ConnectionDataError("cannot read connection information: it is not an object")
         made = cls.__new__(cls)
+        made._type_key = _type_key(document)
         made._document = {**document, "data": dict(document["data"])}
-        made._type_key = keys[0]
         return made
+
+    def mistyped_ids(self) -> list[Problem]:
+        """What stands beside the data to name the volume, and is no name."""
+        others = self.others
+        wrong = [key for key in _ID_KEYS if not isinstance(others.get(key), str | int | None)]
+        return [Problem(key, "must be text", 'for example "volume-1"') for key in wrong]
 
     @classmethod
     def from_json(cls, text: bytes | str) -> ConnectionInfo:
+        if not isinstance(text, bytes | bytearray | str):
+            raise ConnectionDataError("cannot read connection information: JSON is text or bytes")
         try:
             document = msgspec.json.decode(text)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConnectionDataError(f"cannot read connection information: it is not JSON: {error}") from error
-        if not isinstance(document, dict):
-            raise ConnectionDataError("cannot read connection information: it is not an object")
+        except RecursionError as error:
+            raise ConnectionDataError("cannot read connection information: it is nested too deeply") from error
         # OpenStack wraps it once more in what its services send each other.
-        inner = document.get("connection_info")
-        return cls.from_map(inner if isinstance(inner, dict) and "data" not in document else document)
+        inner = document.get("connection_info") if isinstance(document, dict) and "data" not in document else None
+        return cls.from_map(inner if isinstance(inner, dict) else document)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ConnectionInfo) and other._document == self._document
@@ -211,6 +221,22 @@ class ConnectionInfo:
 
     def __repr__(self) -> str:
         return f"ConnectionInfo({self.driver_volume_type!r}, data with {', '.join(map(repr, self.data)) or 'nothing'})"
+
+
+def _type_key(document: Mapping[str, Any]) -> str:
+    """The key that names the driver. ConnectionDataError with all that is wrong with the document."""
+    keys = [key for key in _TYPE_KEYS if key in document]
+    problems = []
+    if not keys:
+        problems.append(Problem(_TYPE_KEYS[0], "is missing", _TYPE_FIX))
+    elif not isinstance(document[keys[0]], str):
+        problems.append(Problem(keys[0], "is not text", _TYPE_FIX))
+    if not isinstance(document.get("data"), Mapping):
+        what = "is not an object" if "data" in document else "is missing"
+        problems.append(Problem("data", what, "it has the keys of the driver"))
+    if problems:
+        raise ConnectionDataError("cannot read connection information", problems)
+    return keys[0]
 
 
 # What Cinder's drivers say, where it is not the specification's name in lower case.

@@ -6,18 +6,23 @@ two that want it differently do not. Losing a race for a mount is no failure: it
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Foreign, Found
+from quartermaster.connectors.errors import NotAnsweringError
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.names import digest_of
 from quartermaster.host.commands import Command
 from quartermaster.host.mountinfo import Mount, mounted_at
 from quartermaster.host.mounts import MountState, canonical
-from quartermaster.support.errors import CommandError, HostError, MountConflictError
+from quartermaster.support.errors import CommandDeadlineError, CommandError, HostError, MountConflictError
+
+_LOOK_S = 5.0
 
 
 class MountPlace(msgspec.Struct, frozen=True):
@@ -40,6 +45,16 @@ class MountPlace(msgspec.Struct, frozen=True):
         return str(Path(self.target) / inside) if inside else self.target
 
 
+def check_inside(wrong: Mistakes, base: str, **names: str) -> None:
+    """A volume has to lie in what is mounted, and that somewhere for sure."""
+    if base and not base.startswith("/"):
+        wrong.add("mountPointBase", f'"{base}" does not begin with /', 'for example "/mnt"')
+    for key, text in names.items():
+        if text.startswith("/") or ".." in PurePosixPath(text).parts:
+            outside = f'"{text}" leads out of the file system that is mounted'
+            wrong.add(key, outside, "name it by its path inside, without / in front and without ..")
+
+
 def target_of(base: Path, type: str, source: str, options: Sequence[str]) -> str:
     return str(base / f"{type}-{digest_of(chr(0).join([type, source, *sorted(options)]))}")
 
@@ -58,11 +73,24 @@ async def join_mount(context: Context, place: MountPlace, make: Callable[[], Awa
         if not there:
             try:
                 await make()
-            except HostError:
+            except HostError as error:
                 if mounted(context, place) is None:
-                    raise
+                    raise _explained(place, error) from error
     await _require_file(context, place)
     return Found(path=place.path)
+
+
+def _explained(place: MountPlace, error: HostError) -> HostError:
+    if isinstance(error, CommandDeadlineError):
+        return NotAnsweringError(
+            f"cannot mount {place.source} on {place.target}: the server did not answer in time",
+            hint="look whether it is up, and whether a firewall is between",
+        )
+    hint = "look whether the server answers, and whether it exports this to the host"
+    if isinstance(error, CommandError) and "unknown filesystem type" in error.stderr:
+        hint = "this kernel does not have it; load its module, or choose another client if the type has one"
+    error.hint = error.hint or hint
+    return error
 
 
 async def leave_mount(context: Context, place: MountPlace, *, force: bool) -> None:
@@ -78,9 +106,19 @@ def find_mount(context: Context, place: MountPlace) -> Found | None:
     return None
 
 
+async def mount_away(context: Context, place: MountPlace) -> str:
+    health = await context.mounts.health(place.target, timeout_s=min(_LOOK_S, context.left_s() / 2))
+    if health.state is MountState.CORRUPTED:
+        return f"{place.source} is gone ({health.reason}); connecting it again mounts it anew"
+    return f"{place.source} does not answer" if health.state is MountState.UNRESPONSIVE else ""
+
+
 def foreign_mounts(context: Context, driver: str, types: Sequence[str]) -> list[Foreign]:
     table = context.mounts.table()
-    return [Foreign(driver, "mount", mount.source, mount.target) for mount in table if mount.type in types]
+    # Files by which userspace clients show their volumes are mounts too, of no server.
+    own = Path(os.path.realpath(context.directory)) / "userspace"
+    found = [mount for mount in table if mount.type in types and not Path(mount.target).is_relative_to(own)]
+    return [Foreign(driver, "mount", mount.source, mount.target) for mount in found]
 
 
 def mounted(context: Context, place: MountPlace) -> Mount | None:
@@ -97,7 +135,7 @@ def mounted(context: Context, place: MountPlace) -> Mount | None:
 
 async def is_corrupted(context: Context, place: MountPlace) -> bool:
     """The server or the daemon behind it is gone for good."""
-    health = await context.mounts.health(place.target, timeout_s=min(5.0, context.left_s()))
+    health = await context.mounts.health(place.target, timeout_s=min(_LOOK_S, context.left_s()))
     return health.state is MountState.CORRUPTED
 
 

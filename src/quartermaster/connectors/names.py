@@ -6,6 +6,7 @@ import re
 
 _LONGEST = 120
 _PLAIN = re.compile(r"[A-Za-z0-9+.:=@_-]")
+_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 def file_name(text: str) -> str:
@@ -17,6 +18,12 @@ def file_name(text: str) -> str:
     if escaped.startswith("."):
         escaped = f"\\x2e{escaped[1:]}"
     return escaped if len(escaped) <= _LONGEST else f"{escaped[:_LONGEST]}-{digest_of(text)}"
+
+
+def text_of(name: str) -> str:
+    """What has the name; of a text that was too long for one, its beginning."""
+    data = _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), name.encode(errors="surrogateescape"))
+    return data.decode(errors="replace")
 
 
 def digest_of(text: str) -> str:

@@ -120,9 +120,7 @@ async def _start(context: Context, serving: Serving, device: str) -> bool:
 
     async with context.watch(context.roots.dev) as changes:
         await daemons.ensure(Daemon(serving.daemon, serving.argv(device), stop_timeout_s=_STOP_S))
-        said = await context.until(
-            ready, changes, what=f"a device for {serving.name}", hint="look whether the storage system answers"
-        )
+        said = await userspace.answered(context, ready, changes, name=serving.name)
     if said == device:
         return True
     await daemons.stop(serving.daemon)

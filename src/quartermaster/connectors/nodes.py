@@ -24,9 +24,9 @@ _GONE_S = 30.0
 
 
 async def join_node(
-    context: Context, thing: str, look: Look, request: Request, *, directory: Path, hint: str = ""
+    context: Context, thing: str, look: Look, request: Request, *, directory: Path, hint: str = "", always: bool = False
 ) -> Found:
-    """Ask for the node unless it is here, and wait for it."""
+    """Ask for the node unless it is here, and wait for it; `always` where a node that is here may be another's."""
 
     async def present() -> bool:
         return bool(look())
@@ -36,7 +36,7 @@ async def join_node(
 
     async with context.watch(directory) as changes:
         async with context.joining(thing, present=present) as joined:
-            if not joined.present:
+            if always or not joined.present:
                 await request()
         device = await context.until(appeared, changes, what=f"the device of {thing}", hint=hint)
     return found_node(context, device)

@@ -16,14 +16,17 @@ import msgspec
 
 from quartermaster.connectors.errors import RecordDamagedError
 from quartermaster.connectors.files import Files
-from quartermaster.connectors.names import file_name
+from quartermaster.connectors.names import file_name, text_of
 
+MOUNT_NOTE = "mount "  # before the directory on which we have mounted the volume
 _SUFFIX = ".json"
+_WRITTEN_S = 600.0  # nobody takes that long to write a record
 
 
 class State(StrEnum):
     CONNECTING = "connecting"
     CONNECTED = "connected"
+    RECONNECTING = "reconnecting"  # somebody was told of it, and may use it: it is never taken back
     DISCONNECTING = "disconnecting"
 
 
@@ -98,8 +101,17 @@ class Records:
         except msgspec.DecodeError as error:
             raise RecordDamagedError(
                 f"cannot read the record of an attachment, {path}: {error}",
+                volume_id=text_of(path.name.removesuffix(_SUFFIX)),
                 hint="disconnect the volume with its connection information; that mends it",
             ) from error
 
     def _path(self, volume_id: str) -> Path:
         return self._directory / f"{file_name(volume_id)}{_SUFFIX}"
+
+
+def sweep(directory: Path, files: Files) -> None:
+    """Take away what a process that died has left of a record that it was writing."""
+    for name in files.names(directory):
+        path = directory / name
+        if name.startswith(".") and f"{_SUFFIX}." in name and files.age_s(path) > _WRITTEN_S:
+            files.remove(path)

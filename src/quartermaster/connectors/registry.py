@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from quartermaster.connectors.driver import KERNEL, USERSPACE, Driver
-from quartermaster.connectors.errors import UnsupportedDriverError
+from quartermaster.connectors.errors import ConnectorError, UnsupportedDriverError
 from quartermaster.connectors.model import DriverType, OsType, Platform, normal_type
+from quartermaster.support.errors import QuartermasterError
 
 ENTRY_POINTS = "quartermaster.connectors"
 AnyDriver: TypeAlias = Driver[Any, Any]
@@ -54,23 +55,23 @@ def find_driver(type: str, *, platform: Platform, os_type: OsType = OsType.LINUX
     wanted = normal_type(type)
     if os_type is OsType.WINDOWS:
         raise UnsupportedDriverError(
-            f"cannot connect {wanted}: not supported on WIN", hint="connect the volume on a Linux host"
+            f"cannot use {wanted}: not supported on WIN", hint="connect the volume on a Linux host"
         )
     routes = _TABLE.get(wanted) or _from_packages(wanted)
     if not routes:
         raise UnsupportedDriverError(
-            f'cannot connect "{type}": there is no driver of that type', hint=f"there are {', '.join(known_types())}"
+            f'cannot use "{type}": there is no driver of that type', hint=f"there are {', '.join(known_types())}"
         )
     # container:IMAGE is one route, whatever the image.
     chosen = client.partition(":")[0] or next(iter(routes))
     if chosen not in routes:
         raise UnsupportedDriverError(
-            f"cannot connect {wanted}: it has no {chosen} client", hint=f"it has {', '.join(routes)}"
+            f"cannot use {wanted}: it has no {chosen} client", hint=f"it has {', '.join(routes)}"
         )
     driver = _load(routes[chosen])
     if Platform.ALL not in driver.route.platforms and platform not in driver.route.platforms:
         raise UnsupportedDriverError(
-            f"cannot connect {wanted}: it has no driver for the platform {platform}",
+            f"cannot use {wanted}: it has no driver for the platform {platform}",
             hint=f"it runs on {', '.join(driver.route.platforms)}",
         )
     return driver
@@ -84,6 +85,21 @@ def clients_of(type: str) -> tuple[str, ...]:
     """The routes of a type; the first is the default."""
     wanted = normal_type(type)
     return tuple(_TABLE.get(wanted) or _from_packages(wanted))
+
+
+def require_clients(clients: Mapping[str, str]) -> None:
+    """UnsupportedDriverError for a type or client that there is not: else it would be noticed late, or never."""
+    for name, client in clients.items():
+        routes = clients_of(name)
+        if not routes:
+            raise UnsupportedDriverError(
+                f'cannot choose a client for "{name}": there is no driver of that type',
+                hint=f"there are {', '.join(known_types())}",
+            )
+        if client.partition(":")[0] not in routes:
+            raise UnsupportedDriverError(
+                f"cannot use {name}: it has no {client} client", hint=f"it has {', '.join(routes)}"
+            )
 
 
 def _from_packages(type: str) -> Mapping[str, str]:
@@ -101,7 +117,37 @@ def _entry_points() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
 
 
+def blame(driver: AnyDriver, verb: str, error: BaseException | None) -> None:
+    """Whatever a driver of another package does not handle is named as its own."""
+    module = type(driver).__module__
+    foreign = not module.startswith("quartermaster.")
+    if foreign and isinstance(error, Exception) and not isinstance(error, QuartermasterError):
+        raise ConnectorError(
+            f"cannot {verb}: the driver {driver.route.driver_type} of {module} failed: {type(error).__name__}: {error}",
+            hint=f"tell those who made {module.partition('.')[0]}",
+        ) from error
+
+
 def _load(place: str) -> AnyDriver:
     module, _, name = place.partition(":")
-    driver: AnyDriver = getattr(importlib.import_module(module, package=_DRIVERS), name)
-    return driver
+    if module.startswith("."):
+        return cast("AnyDriver", getattr(importlib.import_module(module, package=_DRIVERS), name))
+    try:
+        driver: Any = importlib.import_module(module)
+        for part in name.split("."):
+            driver = getattr(driver, part)
+    except Exception as error:
+        raise _broken(place, f"{type(error).__name__}: {error}") from error
+    if isinstance(driver, type):
+        raise _broken(place, "it is a class, and not a driver made from it")
+    missing = [each for each in ("route", "identify", "attach", "find", "detach") if not hasattr(driver, each)]
+    if missing:
+        raise _broken(place, f"it has no {', '.join(missing)}")
+    return cast("AnyDriver", driver)
+
+
+def _broken(place: str, cause: str) -> UnsupportedDriverError:
+    return UnsupportedDriverError(
+        f"cannot use the driver {place} of another package: {cause}",
+        hint=f"tell those who made {place.partition(':')[0].partition('.')[0]}",
+    )

@@ -11,7 +11,7 @@ Two volume ids that mean one place share one daemon and one device: two would ea
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -19,15 +19,25 @@ import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Found, Route, Settings
-from quartermaster.connectors.errors import AuthenticationError, ConnectorError, NotAppearingError, UnreachableError
-from quartermaster.connectors.loops import attach_loop, loops
+from quartermaster.connectors.errors import (
+    AuthenticationError,
+    ConnectorError,
+    IdentityMismatchError,
+    NotAnsweringError,
+    NotAppearingError,
+    UnreachableError,
+)
+from quartermaster.connectors.identity import require_identity, same_identity
+from quartermaster.connectors.loops import attach_loop, loops, note_loops, noted_loops
 from quartermaster.connectors.names import digest_of
 from quartermaster.connectors.secret import Secret
 from quartermaster.connectors.usage import refuse_if_used
 from quartermaster.host.commands import Command
 from quartermaster.host.daemons import Daemon, DaemonRuntime, choose_runtime
+from quartermaster.host.events import Changes
 from quartermaster.host.mountinfo import mounted_at
 from quartermaster.host.tools import Tool, register
+from quartermaster.support.errors import CommandError, DeadlineError
 from quartermaster.support.redaction import HIDDEN
 
 register(
@@ -39,6 +49,8 @@ SECRET = "secret"  # noqa: S105 - what the object with the secret is called in t
 _NODE = "volume"
 _DAEMONS = "daemons"
 _GONE_S = 10.0
+_LOOK_S = 5.0
+_NOWHERE = "/"  # the file behind a loop device whose file system is gone
 # What a device has in memory is written back before its daemon is stopped. One that hangs in a login hears no signal.
 _STOP_S = 3.0
 _SAYS_NOTHING = ("", "Exiting.")  # the last words of nbd-client
@@ -46,6 +58,7 @@ _REFUSED = ("authentication", "not permitted", "permission denied")
 _UNREACHABLE = (
     *("connection refused", "no route to host", "network is unreachable", "timed out", "failed to connect to socket"),
     "can not reconnect",  # libiscsi, of a portal that refuses the connection
+    "failed to connect to '",  # qemu, of a socket that is not there
     *("could not resolve", "name or service not known", "failed to resolve"),
 )
 
@@ -58,6 +71,7 @@ class ExportedPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 D = TypeVar("D", bound=msgspec.Struct)
 P = TypeVar("P", bound=ExportedPlace)
+T = TypeVar("T")
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -97,6 +111,11 @@ class Source(msgspec.Struct, frozen=True):
     encoded: bool = False  # the secret is bytes, written in base64
 
 
+Tell = Callable[[Context, D | None, P], Awaitable[str]]
+"""What a volume says it is: with its data when it is attached, and without them at every later look. Empty where nobody
+can tell, which is then known by the file that shows it alone."""
+
+
 class UserspaceDriver(msgspec.Struct, Generic[D, P], frozen=True):
     """A driver of this route: all that is its own is what the data mean, and what the daemon is to open."""
 
@@ -104,18 +123,41 @@ class UserspaceDriver(msgspec.Struct, Generic[D, P], frozen=True):
     place_of: Callable[[D], P]
     sources: Callable[[Context, D, P], Sequence[Source]]
     uri_of: Callable[[D], str]
+    tell: Tell[D, P] | None = None
 
     def identify(self, data: D, settings: Settings) -> P:  # noqa: ARG002
         return self.place_of(data)
 
     async def attach(self, context: Context, data: D, place: P) -> Found:
-        return await attach_export(context, self._export(context, place), self.sources(context, data, place))
+        sources = self.sources(context, data, place)
+        # Before anything is opened: what is not this volume is left alone.
+        told = await self.tell(context, data, place) if self.tell is not None else ""
+        require_identity(context.volume_id, sources[0].name, expected=context.identity, found=told)
+        found = await attach_export(context, self._export(context, place), sources)
+        return msgspec.structs.replace(found, identity=told) if told else found
 
     async def find(self, context: Context, place: P) -> Found | None:
-        return await find_export(context, self._export(context, place))
+        found = await find_export(context, self._export(context, place))
+        told = await self.tell(context, None, place) if self.tell is not None and found is not None else ""
+        return msgspec.structs.replace(found, identity=told) if found is not None and told else found
+
+    async def away(self, context: Context, place: P) -> str:
+        """By a block of the file that shows the volume, past all caches: a read of that one can be given up."""
+        file = self._export(context, place).file
+        block = ("bs=4096", "count=1", "iflag=direct", "status=none")
+        argv = ("dd", f"if={file}", "of=/dev/null", *block)
+        command = Command(argv, verb=f"read {file}", timeout_s=min(_LOOK_S, context.left_s() / 2), changes=False)
+        try:
+            await context.commands.run(command)
+        except DeadlineError:
+            return "its storage system does not answer"
+        except CommandError as error:
+            return f"it cannot be read: {error.message.rpartition(': ')[2]}"
+        return ""
 
     async def detach(self, context: Context, place: P, *, force: bool) -> None:
-        await detach_export(context, self._export(context, place), force=force)
+        lost = force and bool(context.identity) and await self._is_another(context, place)
+        await detach_export(context, self._export(context, place), force=force, lost=lost)
 
     async def extend(self, context: Context, place: P) -> None:  # noqa: ARG002
         refuse_growth(context.volume_id)
@@ -123,14 +165,27 @@ class UserspaceDriver(msgspec.Struct, Generic[D, P], frozen=True):
     def uri(self, data: D) -> str:
         return self.uri_of(data)
 
+    async def _is_another(self, context: Context, place: P) -> bool:
+        try:
+            told = await self.tell(context, None, place) if self.tell is not None else ""
+        except IdentityMismatchError:
+            return True
+        return bool(told and context.identity) and not same_identity(told, context.identity)
+
     def _export(self, context: Context, place: P) -> Export:
         return export_of(context, self.route.driver_type, place)
 
 
 def export_of(context: Context, type: str, place: ExportedPlace) -> Export:
-    key = digest_of(f"{type} {msgspec.json.encode(place, order='sorted').decode()}")
+    # Whoever does not name what the volume is means the same one, and so does who names its portals in another order.
+    known = {key: _in_one_order(value) for key, value in msgspec.to_builtins(place).items() if key != "wwid"}
+    key = digest_of(f"{type} {msgspec.json.encode(known, order='sorted').decode()}")
     # The directory as the kernel writes it: a look at the file itself may hang while the storage system is away.
     return Export(Path(os.path.realpath(context.directory)) / "userspace" / key, key, place.read_only)
+
+
+def _in_one_order(value: Any) -> Any:
+    return sorted(value, key=repr) if isinstance(value, list | tuple) else value
 
 
 async def attach_export(context: Context, export: Export, sources: Sequence[Source]) -> Found:
@@ -148,6 +203,8 @@ async def attach_export(context: Context, export: Export, sources: Sequence[Sour
     device = _device(context, export)
     if not device:
         raise ConnectorError(f"cannot use {export.file}: its block device went away again")
+    if device not in noted_loops(context):
+        note_loops(context, [device])
     return Found(device=device, identity=f"loop:{export.file}")
 
 
@@ -158,10 +215,13 @@ async def find_export(context: Context, export: Export) -> Found | None:
     return Found(device=device, identity=f"loop:{export.file}")
 
 
-async def detach_export(context: Context, export: Export, *, force: bool) -> None:
+async def detach_export(context: Context, export: Export, *, force: bool, lost: bool = False) -> None:
+    """What the device still has in memory is not for a volume that is `lost`: another has taken its place."""
     async with context.leaving(export.thing) as leaving:
         # Whoever made it: it lies in the library's own directory.
         if leaving.last:
+            if lost:
+                await runtime_of(context).stop(export.daemon)
             await _take_away(context, export, force=force)
 
 
@@ -180,7 +240,7 @@ async def _open_first(context: Context, export: Export, sources: Sequence[Source
             )
         try:
             await _open(context, export, source, most_s=context.left_s() / (len(sources) - place))
-        except (UnreachableError, NotAppearingError):
+        except UnreachableError:
             if source is sources[-1]:
                 raise
         else:
@@ -205,13 +265,7 @@ async def _open(context: Context, export: Export, source: Source, *, most_s: flo
             context.files.write(export.secret_file, source.secret.reveal().encode())
         async with context.watch(export.directory) as changes:
             await daemons.ensure(Daemon(export.daemon, _argv(export, source), stop_timeout_s=_STOP_S))
-            await context.until(
-                ready,
-                changes,
-                what=f"qemu-storage-daemon to open {source.name}",
-                hint="look whether the storage system answers",
-                most_s=most_s,
-            )
+            await answered(context, ready, changes, name=source.name, most_s=most_s)
     finally:
         context.files.remove(export.secret_file)
     if not _is_mounted(context, export):
@@ -219,6 +273,19 @@ async def _open(context: Context, export: Export, source: Source, *, most_s: flo
             f"cannot open {source.name}: the daemon's file {export.file} is not seen here",
             hint="the daemon must run in the same mount namespace; look whether this host has /dev/fuse",
         )
+
+
+async def answered(
+    context: Context, ready: Callable[[], Awaitable[T | None]], changes: Changes, *, name: str, most_s: float = 0.0
+) -> T:
+    """What `ready` finds when the daemon has opened the volume. All that one which runs waits for is its server."""
+    try:
+        return await context.until(ready, changes, what=f"a daemon to open {name}", most_s=most_s)
+    except NotAppearingError as error:
+        raise NotAnsweringError(
+            f"cannot open {name}: the storage system did not answer in time",
+            hint="look whether it runs, whether its address is right, and whether a firewall is between",
+        ) from error
 
 
 async def _take_away(context: Context, export: Export, *, force: bool) -> None:
@@ -302,7 +369,10 @@ async def _runs(context: Context, export: Export) -> bool:
 
 
 def _device(context: Context, export: Export) -> str:
-    return next((device for device, backing in loops(context) if backing == str(export.file)), "")
+    """By the daemon's file; by the note once that is gone, for a daemon that ends takes its file away."""
+    backings = dict(loops(context))
+    shown = [device for device, backing in backings.items() if backing == str(export.file)]
+    return next(iter(shown or [device for device in noted_loops(context) if backings.get(device) == _NOWHERE]), "")
 
 
 def _is_mounted(context: Context, export: Export) -> bool:

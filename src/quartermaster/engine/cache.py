@@ -33,6 +33,7 @@ from quartermaster.engine.metrics import (
     WATCH_RESTARTS,
     Metrics,
 )
+from quartermaster.engine.waiting import Signal
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.model import Key, Object
 from quartermaster.resources.selectors import LabelSelector
@@ -94,7 +95,7 @@ class Cache(Generic[T]):
         backoff: Backoff = WATCH_BACKOFF,
     ) -> None:
         self.key = CacheKey(kind, namespace, labels, fields)
-        self.synced = asyncio.Event()
+        self.synced = Signal()
         self._store = store
         # Found by structure: a store that has the method offers it.
         self._streaming = cast(StreamsInitialState, store) if hasattr(store, "watch_from_start") else None

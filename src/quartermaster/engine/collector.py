@@ -32,7 +32,6 @@ from quartermaster.engine.ownership import (
 from quartermaster.engine.queue import DEFAULT_BOUND, WorkQueue, queue_meters
 from quartermaster.engine.workers import DONE, Result, Workers
 from quartermaster.resources.kind import all_kinds, kind_of
-from quartermaster.resources.kubernetes.core import Event
 from quartermaster.resources.model import Key, Object
 from quartermaster.stores.base import Store
 from quartermaster.support.errors import ConflictError, UnreadableError
@@ -46,8 +45,7 @@ _PASSES = 64
 
 
 def collected_kinds() -> tuple[type[Object], ...]:
-    """Every kind but Events, which are many, own nothing, and end by age."""
-    return tuple(cls for cls in all_kinds() if cls is not Event)
+    return tuple(cls for cls in all_kinds() if not kind_of(cls).stands_alone)
 
 
 class Collector:

@@ -22,7 +22,7 @@ from quartermaster.engine.endpoints import serving
 from quartermaster.engine.events import EventRecorder
 from quartermaster.engine.fenced import FencedStore
 from quartermaster.engine.metrics import Metrics
-from quartermaster.engine.waiting import first_of
+from quartermaster.engine.waiting import Signal, first_of
 from quartermaster.stores.base import Store
 from quartermaster.support.errors import FencedError
 from quartermaster.support.log import logger
@@ -67,7 +67,7 @@ class Runtime:
         self._drain_s = drain_s
         self._signals = signals
         self._services: list[Service] = []
-        self._stopping = asyncio.Event()
+        self._stopping = Signal()
 
     def add(self, service: Service) -> None:
         """A controller, the collector, the expiry of Events: anything that the leader runs."""

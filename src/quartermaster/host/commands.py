@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ from quartermaster.support.errors import CommandDeadlineError, CommandError, Hos
 from quartermaster.support.redaction import HIDDEN, redact
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SHORTEST = 4  # that a secret has to be for a part of a word to be one
 _TAIL_LINES = 5
 
 
@@ -158,11 +160,18 @@ def inside(pid: int) -> tuple[str, ...]:
 
 
 def refuse_secrets(command: Command) -> None:
-    if any(secret in argument for secret in command.secrets if secret for argument in command.argv):
+    if any(_shows(argument, secret) for secret in command.secrets if secret for argument in command.argv):
         raise InvalidError(
-            f"cannot {command.verb}: a secret would stand in the argument list of {command.argv[0]}",
-            hint="every user of the host could read it; give it by standard input, the environment or a private file",
+            f"cannot {command.verb}: a secret would stand in the argument list of {command.argv[0]}, "
+            "or is a word that stands there anyway",
+            hint="every user of the host could read it; give it by standard input, the environment or a private file, "
+            "and choose one that is no plain word",
         )
+
+
+def _shows(argument: str, secret: str) -> bool:
+    """A very short one is in many words by chance, so there it has to be a whole one."""
+    return secret in argument if len(secret) >= _SHORTEST else secret in (argument, argument.partition("=")[2])
 
 
 def checked(command: Command, result: Result) -> Result:
@@ -208,4 +217,10 @@ def _tail(command: Command, output: bytes) -> str:
         if secret:
             text = text.replace(secret, HIDDEN)
     lines = [line for line in redact(text).splitlines() if line.strip()]
-    return "\n".join(lines[-_TAIL_LINES:])
+    return "\n".join(_without_usage(lines, Path(command.argv[0]).name)[-_TAIL_LINES:])
+
+
+def _without_usage(lines: list[str], program: str) -> list[str]:
+    """Some say what is wrong before or after pages of how they are used."""
+    usage = next((place for place, line in enumerate(lines) if line.lower().startswith("usage:")), len(lines))
+    return lines[:usage] + [line for line in lines[usage:] if line.startswith(f"{program}:")] or lines

@@ -6,7 +6,6 @@ What is being removed gets another name first, so that a volume that is half gon
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from quartermaster.support.errors import HostError
 from quartermaster.support.files import sync_directory
 
 _REMOVING_TIMEOUT_S = 600.0
+_REMOVING = ".removing"
 
 
 class Space(msgspec.Struct, frozen=True):
@@ -35,6 +35,10 @@ class Directories(Protocol):
 
     async def remove(self, path: str) -> bool:
         """The directory with all that is in it, but nothing that is mounted in it."""
+        ...
+
+    async def finish_removals(self, path: str, prefix: str) -> bool:
+        """Goes on with those of directories in it whose names begin so that were begun and cut off."""
         ...
 
     async def exists(self, path: str) -> bool: ...
@@ -72,15 +76,22 @@ class HostDirectories:
         return True
 
     async def remove(self, path: str) -> bool:
-        doomed = str(Path(path).with_name(f".{Path(path).name}.removing"))
+        doomed = removing_path(path)
+        finished = _is_directory(doomed) and await self._remove(path)
+        if not _is_directory(path):
+            return finished
         try:
-            with suppress(FileNotFoundError):
-                os.rename(path, doomed)
+            os.rename(path, doomed)
         except OSError as error:
             raise HostError(f"cannot remove the directory {path}: {error.strerror}") from error
-        if not _is_directory(doomed):
-            return False
-        argv = ("rm", "--recursive", "--force", "--one-file-system", "--", doomed)
+        return await self._remove(path)
+
+    async def finish_removals(self, path: str, prefix: str) -> bool:
+        begun = [name for name in await self.entries(path) if is_being_removed(name, prefix)]
+        return any([await self._remove(f"{path}/{name[1:].removesuffix(_REMOVING)}") for name in begun])
+
+    async def _remove(self, path: str) -> bool:
+        argv = ("rm", "--recursive", "--force", "--one-file-system", "--", removing_path(path))
         await self._commands.run(Command(argv, verb=f"remove {path}", timeout_s=_REMOVING_TIMEOUT_S))
         return True
 
@@ -120,6 +131,15 @@ class HostDirectories:
         except OSError as error:
             raise HostError(f"cannot write {path}: {error.strerror}") from error
         return True
+
+
+def removing_path(path: str) -> str:
+    """What a directory is called from the moment on in which it is meant to be gone."""
+    return str(Path(path).with_name(f".{Path(path).name}{_REMOVING}"))
+
+
+def is_being_removed(name: str, prefix: str) -> bool:
+    return name.startswith(f".{prefix}") and name.endswith(_REMOVING)
 
 
 def _content(path: str) -> bytes:

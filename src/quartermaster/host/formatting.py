@@ -1,12 +1,14 @@
 """Making a file system, or taking one away, without ever costing anybody their data.
 
 Before it acts, each looks again at the device itself: is it still the same disk (serial number or WWN), is it idle
-(exclusive open), is it blank (blkid and wipefs agree)? Programs run without their force options: mkfs.xfs and
-mkfs.btrfs then refuse on their own account too, mkfs.ext4 does so only where somebody can be asked.
+(exclusive open), is it blank (blkid and wipefs agree, and its ends are zero)? Programs run without their force
+options: mkfs.xfs and mkfs.btrfs then refuse on their own account too, mkfs.ext4 does so only where somebody can be
+asked.
 
 A file system carries our identity: a UUID that the caller chose and recorded, and a label that is set last. A device
 with the UUID and the label of a beginning is one on which we were interrupted: nobody was ever given it, so it is begun
-anew.
+anew. Interrupted earlier, it carries something that nobody recognises: then the note tells that it was blank when we
+began.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -21,8 +24,9 @@ import msgspec
 from quartermaster.host.commands import Command, Commands
 from quartermaster.host.devices.discovery import Devices
 from quartermaster.host.devices.judging import LABEL_PREFIX, Reason, Surroundings, judge
-from quartermaster.host.devices.model import Device, Signature, named_by
-from quartermaster.host.devices.signatures import everything_found, probe
+from quartermaster.host.devices.model import UNRECOGNISED, Device, Signature, named_by
+from quartermaster.host.devices.signatures import BLANK_BYTES, ends_of, everything_found, probe, unrecognised
+from quartermaster.host.files import remove, write_whole
 from quartermaster.support.errors import DeviceRefusedError, HostError, InvalidError
 
 BEGUN_LABEL = f"{LABEL_PREFIX}new"
@@ -36,7 +40,7 @@ class FileSystem(StrEnum):
     BTRFS = "btrfs"
 
 
-_LEAST_SIZE = {FileSystem.XFS: 300 << 20, FileSystem.EXT4: 16 << 20, FileSystem.BTRFS: 128 << 20}
+LEAST_SIZE = {FileSystem.XFS: 300 << 20, FileSystem.EXT4: 16 << 20, FileSystem.BTRFS: 128 << 20}
 
 
 class Refusal(StrEnum):
@@ -71,8 +75,12 @@ Record = Callable[[Device, tuple[Signature, ...]], Awaitable[None]]
 class Formatting(Protocol):
     """DeviceRefusedError when the device was not touched, with the reason as its `code`."""
 
-    async def format(self, path: str, wanted: Format, *, identity: str) -> bool:
-        """Whether it was made now; False when it was there already. `identity` is the disk's hardware identity."""
+    async def format(self, path: str, wanted: Format, *, identity: str, note: Path | None = None) -> bool:
+        """Whether it was made now; False when it was there already. `identity` is the disk's hardware identity.
+
+        `note` is a file that is there from before the first byte until the file system is. A disk without an identity
+        gets none: by its path another one might be meant.
+        """
         ...
 
     async def wipe(self, path: str, *, consent: str, record: Record) -> bool:
@@ -85,35 +93,56 @@ class HostFormatting:
         self._commands = commands
         self._devices = devices
 
-    async def format(self, path: str, wanted: Format, *, identity: str) -> bool:
+    async def format(self, path: str, wanted: Format, *, identity: str, note: Path | None = None) -> bool:
         device = await self._inspect(path, "format")
         refuse_other_device(device, identity)
-        found = await everything_found(self._commands, path)
+        note = note if identity else None
+        found = await self._found(device)
         progress = ours(found, wanted)
         if progress == wanted.label:
+            if note is not None:
+                remove(note)
             return False
-        begun = progress == BEGUN_LABEL
+        begun = progress == BEGUN_LABEL or (found == (UNRECOGNISED,) and _says(note, device))
         refuse_format(device, () if begun else found, wanted)
         _refuse_busy(path, "format")
         if begun:
-            await self._remove_signatures([path])
-            refuse_format(device, await everything_found(self._commands, path), wanted)
-        await self._change(making(wanted, path), f"format {path}")
+            await self._remove_signatures(device)
+            refuse_format(device, await self._found(device), wanted)
+        await self._make(device, wanted, note)
         await self._change(labelling(wanted, path), f"label {path}")
         if ours(await probe(self._commands, path), wanted) != wanted.label:
             raise HostError(f"cannot format {path}: {wanted.file_system} was made, but is not found there")
+        if note is not None:
+            remove(note)
         return True
+
+    async def _make(self, device: Device, wanted: Format, note: Path | None) -> None:
+        if note is not None:
+            note.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(note, device.hardware_identity.encode())
+        try:
+            await self._change(making(wanted, device.path), f"format {device.path}")
+        except HostError:
+            # It wrote nothing: what is there next time is not ours.
+            if note is not None and not await self._found(device):
+                remove(note)
+            raise
+
+    async def _found(self, device: Device) -> tuple[Signature, ...]:
+        found = await everything_found(self._commands, device.path)
+        return found or await unrecognised(self._commands, device.path, device.size)
 
     async def wipe(self, path: str, *, consent: str, record: Record) -> bool:
         device = await self._wipeable(path, consent)
-        found = await everything_found(self._commands, path)
+        found = await self._found(device)
         if not found and not device.partitions:
             return False
         await record(device, found)
         # The record may have taken its time: look again.
         device = await self._wipeable(path, consent)
-        await self._remove_signatures([*(f"/dev/{name}" for name in device.partitions), path])
-        left = await everything_found(self._commands, path)
+        await self._remove_signatures(device)
+        left = await self._found(device)
         if left:
             raise HostError(f"cannot wipe {path}: {left[0].type} is still found on it")
         return True
@@ -132,11 +161,27 @@ class HostFormatting:
         _refuse_busy(path, "wipe")
         return device
 
-    async def _remove_signatures(self, paths: Sequence[str]) -> None:
-        await self._change(("wipefs", "--all", "--quiet", *paths), f"remove the signatures of {paths[-1]}")
+    async def _remove_signatures(self, device: Device) -> None:
+        """Of partitions, and last of their disk, whose ends are made blank too."""
+        disk, partitions = device.path, [f"/dev/{name}" for name in device.partitions]
+        if partitions:
+            await self._change(("wipefs", "--all", "--quiet", *partitions), f"remove the signatures on {disk}")
+        for place in ends_of(device.size):
+            to = (f"of={disk}", f"seek={place}", "oflag=seek_bytes", "conv=fsync,notrunc", "status=none")
+            blank = ("dd", "if=/dev/zero", f"bs={min(device.size, BLANK_BYTES)}", "count=1", *to)
+            await self._change(blank, f"blank the {'end' if place else 'beginning'} of {disk}")
+        await self._change(("wipefs", "--all", "--quiet", disk), f"remove the signatures of {disk}")
 
     async def _change(self, argv: tuple[str, ...], verb: str) -> None:
         await self._commands.run(Command(argv, verb=verb, timeout_s=_MAKING_TIMEOUT_S))
+
+
+def _says(note: Path | None, device: Device) -> bool:
+    """Whether the note is about this device."""
+    try:
+        return note is not None and note.read_bytes() == device.hardware_identity.encode()
+    except FileNotFoundError:
+        return False
 
 
 def refused(verb: str, path: str, code: str, cause: str, *, hint: str = "") -> DeviceRefusedError:
@@ -153,7 +198,7 @@ def refuse_format(device: Device, found: Sequence[Signature], wanted: Format) ->
     # Where something lies beside a file system of ours, that is the reason to name.
     foreign = tuple(signature for signature in found if signature.uuid != wanted.uuid) or tuple(found)
     seen = msgspec.structs.replace(device, signatures=foreign)
-    verdict = judge(seen, Surroundings(minimum_size=_LEAST_SIZE[wanted.file_system]))
+    verdict = judge(seen, Surroundings(minimum_size=LEAST_SIZE[wanted.file_system]))
     if not verdict.usable:
         raise refused("format", device.path, verdict.reason, verdict.message)
 
@@ -193,13 +238,14 @@ def _refuse_busy(path: str, verb: str) -> None:
 
 
 def making(wanted: Format, path: str) -> tuple[str, ...]:
+    """Nothing is discarded: where a file system writes nothing, what was there stays, should it have been wanted."""
     match wanted.file_system:
         case FileSystem.XFS:
-            return ("mkfs.xfs", "-q", "-L", BEGUN_LABEL, "-m", f"uuid={wanted.uuid}", path)
+            return ("mkfs.xfs", "-q", "-K", "-L", BEGUN_LABEL, "-m", f"uuid={wanted.uuid}", path)
         case FileSystem.EXT4:
-            return ("mkfs.ext4", "-q", "-L", BEGUN_LABEL, "-U", wanted.uuid, path)
+            return ("mkfs.ext4", "-q", "-E", "nodiscard", "-L", BEGUN_LABEL, "-U", wanted.uuid, path)
         case FileSystem.BTRFS:
-            return ("mkfs.btrfs", "-q", "-L", BEGUN_LABEL, "-U", wanted.uuid, path)
+            return ("mkfs.btrfs", "-q", "--nodiscard", "-L", BEGUN_LABEL, "-U", wanted.uuid, path)
 
 
 def labelling(wanted: Format, path: str) -> tuple[str, ...]:

@@ -65,6 +65,19 @@ def mounted_at(mounts: Sequence[Mount], target: str) -> Mount | None:
     return next((mount for mount in reversed(mounts) if mount.target == target), None)
 
 
+def mounts_at(mounts: Sequence[Mount], target: str) -> tuple[Mount, ...]:
+    """All that is mounted on the target, from the bottom up. A mount that was moved keeps its place in the kernel's
+    order, so what lies on what is asked of the parents first.
+    """
+    found = {mount.id: mount for mount in mounts if mount.target == target}
+
+    def height(mount: Mount) -> int:
+        below = found.get(mount.parent)
+        return 0 if below is None or below is mount else height(below) + 1
+
+    return tuple(sorted(found.values(), key=height))
+
+
 def covering(mounts: Sequence[Mount], path: str) -> Mount | None:
     """The mount in which a path lies."""
     for directory in (path, *map(str, PurePosixPath(path).parents)):

@@ -32,6 +32,8 @@ _DETACH_S = 10.0  # a lazy unmount is done when the mount is gone, whatever umou
 # Options of the mount itself, which mountinfo repeats word by word. Those of a file system come back in other words or
 # not at all, so they are not compared.
 _COMPARED = ("nosuid", "nodev", "noexec", "noatime", "nodiratime")
+# What newer kernels say of a file system that they have stopped: stat answers all the same.
+_STOPPED = ("shutdown", "emergency_ro")
 _CORRUPTED = {
     "Transport endpoint is not connected": "ENOTCONN",
     "Stale file handle": "ESTALE",
@@ -56,7 +58,10 @@ class MountState(StrEnum):
 
 class MountHealth(msgspec.Struct, frozen=True):
     state: MountState
-    reason: str = ""  # the errno's name where it is corrupted
+    reason: str = ""  # where it is corrupted: the errno's name, or what the kernel has done with it
+
+    def __str__(self) -> str:
+        return f"{self.state} ({self.reason})" if self.reason else str(self.state)
 
 
 class Mounts(Protocol):
@@ -181,7 +186,7 @@ class HostMounts:
                     raise
                 raise MountBusyError(
                     f"cannot unmount {target}: {present.source} is in use",
-                    hint=f"`fuser -vm {target}` names the processes; a lazy unmount waits for them in the background",
+                    hint=f"`fuser -vm {target}` names the processes; by force it goes when they have ended",
                 ) from error
         if remove:
             remove_target(target)
@@ -193,6 +198,9 @@ class HostMounts:
         mount = mounted_at(table, target)
         if mount is None:
             return MountHealth(MountState.ABSENT)
+        for option in mount.super_options:
+            if option in _STOPPED:
+                return MountHealth(MountState.CORRUPTED, option)
         loop = asyncio.get_running_loop()
         ends = loop.time() + timeout_s
         for argv in _probes(mount):
@@ -204,7 +212,7 @@ class HostMounts:
                 result = await self._commands.run(command)
             except CommandDeadlineError:
                 return MountHealth(MountState.UNRESPONSIVE)
-            if result.exit_code != 0:
+            if result.exit_code != 0 and not _is_closed_to_us(argv, result.stderr):
                 return _sickness(target, result.stderr.decode(errors="replace"))
         return MountHealth(MountState.HEALTHY)
 
@@ -232,18 +240,23 @@ def refuse_difference(present: Mount, source: str, type: str, options: Sequence[
     if wrong:
         raise MountConflictError(
             f"cannot mount {source} on {present.target}: it is mounted there already, but {', '.join(wrong)}",
-            hint="remount it with the wanted options",
+            hint="unmount it first, and mount it with the wanted options",
         )
 
 
-def refuse_other_bind(mounts: Sequence[Mount], present: Mount, source: str) -> None:
+def is_bind_of(mounts: Sequence[Mount], present: Mount, source: str) -> bool:
     resolved = os.path.realpath(source)
     # The bind itself covers a source that lies beneath its own target.
     below = covering([mount for mount in mounts if mount.id != present.id], resolved)
-    if below is not None and below.number == present.number:
-        inner = os.path.relpath(resolved, below.target)
-        if str(PurePosixPath(below.root) / inner) == present.root or (inner == "." and below.root == present.root):
-            return
+    if below is None or below.number != present.number:
+        return False
+    inner = os.path.relpath(resolved, below.target)
+    return str(PurePosixPath(below.root) / inner) == present.root or (inner == "." and below.root == present.root)
+
+
+def refuse_other_bind(mounts: Sequence[Mount], present: Mount, source: str) -> None:
+    if is_bind_of(mounts, present, source):
+        return
     raise MountConflictError(
         f"cannot bind {source} to {present.target}: {present.source} ({present.root} of it) is mounted there",
         hint="unmount it first",
@@ -278,6 +291,11 @@ def _probes(mount: Mount) -> list[tuple[str, ...]]:
         block = ("bs=4096", "count=1", "iflag=direct", "status=none")
         probes.append(("dd", f"if={mount.source}", "of=/dev/null", *block))
     return probes
+
+
+def _is_closed_to_us(argv: Sequence[str], stderr: bytes) -> bool:
+    """A disk that this process may not open, as in a container, tells nothing about what is mounted."""
+    return argv[0] == "dd" and b"failed to open" in stderr and b"Operation not permitted" in stderr
 
 
 def _sickness(target: str, text: str) -> MountHealth:

@@ -17,10 +17,11 @@ from contextlib import ExitStack, suppress
 import msgspec
 
 from quartermaster.host.procfs import processes
+from quartermaster.host.starting import starting
 
 # How long after the end of a process the pipes that its children still hold are read.
 _LINGER_S = 0.1
-_KILL_WAIT_S = 1.0
+_KILL_WAIT_S = 0.2, 1.0  # at least and at most
 _GROUP_LOOK_S = 0.01
 _GROUP_LOOKS = 50
 _CHUNK = 65536
@@ -69,6 +70,12 @@ async def run_process(
     )
 
 
+def kill_wait_s(grace_s: float) -> float:
+    """How long a process that was killed is waited for: whoever has little time for the first signal has as little."""
+    least, most = _KILL_WAIT_S
+    return min(most, max(least, grace_s))
+
+
 class _Child:
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], stdin: bytes, limit: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -79,16 +86,17 @@ class _Child:
             if stdin:
                 childs_ends.callback(os.close, stdin_of_child)
             try:
-                self._popen = subprocess.Popen(
-                    argv,
-                    stdin=stdin_of_child,
-                    stdout=stdout_of_child,
-                    stderr=stderr_of_child,
-                    env=dict(environment),
-                    # Not the caller's directory: a child that lives on would keep that file system busy.
-                    cwd="/",
-                    start_new_session=True,
-                )
+                with starting():
+                    self._popen = subprocess.Popen(
+                        argv,
+                        stdin=stdin_of_child,
+                        stdout=stdout_of_child,
+                        stderr=stderr_of_child,
+                        env=dict(environment),
+                        # Not the caller's directory: a child that lives on would keep that file system busy.
+                        cwd="/",
+                        start_new_session=True,
+                    )
             except OSError:
                 for fd in (stdout, stderr, self._stdin):
                     if fd >= 0:
@@ -121,7 +129,7 @@ class _Child:
             await asyncio.wait([self._exited], timeout=grace_s)
         finally:
             self._signal(signal.SIGKILL)
-        await asyncio.wait([self._exited], timeout=_KILL_WAIT_S)
+        await asyncio.wait([self._exited], timeout=kill_wait_s(grace_s))
         for _ in range(_GROUP_LOOKS):
             if not self._group_lives():
                 return

@@ -24,6 +24,8 @@ class ProcessStat(msgspec.Struct, frozen=True):
     group: int
     session: int
     started: int  # in clock ticks since the boot
+    name: str = ""
+    environment_end: int = 0  # its address; 0 where there is none yet, or where it is not shown to us
 
     @property
     def lives(self) -> bool:
@@ -37,7 +39,8 @@ def process_stat(pid: int) -> ProcessStat | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name stands in brackets and may hold brackets and spaces itself.
-    fields = text.rpartition(")")[2].split()
+    before, _, behind = text.rpartition(")")
+    fields = behind.split()
     return ProcessStat(
         pid=pid,
         state=fields[0],
@@ -45,6 +48,8 @@ def process_stat(pid: int) -> ProcessStat | None:
         group=int(fields[2]),
         session=int(fields[3]),
         started=int(fields[19]),
+        name=before.partition("(")[2],
+        environment_end=int(fields[48]),
     )
 
 

@@ -61,6 +61,15 @@ def remove_target(target: str) -> None:
             raise HostError(f"cannot remove {target}: {error.strerror}") from error
 
 
+def remove_if_empty(path: Path) -> None:
+    """A directory, or a file to which something was to be bound; whatever holds something stays."""
+    with suppress(OSError):
+        if path.is_dir():
+            path.rmdir()
+        elif path.stat().st_size == 0:
+            path.unlink()
+
+
 def unprotect(path: Path) -> None:
     """Undo `protect`, for whoever removes a target together with all that is around it."""
     _set_immutable(path, False)

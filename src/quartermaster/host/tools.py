@@ -39,6 +39,7 @@ register(
     Tool("mount", "mount", "mounts file systems"),
     Tool("umount", "mount", "unmounts file systems"),
     Tool("nsenter", "util-linux", "runs commands on a virtual host"),
+    Tool("cmp", "diffutils", "looks whether a device is blank"),
     Tool("dd", "coreutils", "tells whether a device can be read"),
     Tool("stat", "coreutils", "notices dead mounts"),
     Tool("ip", "iproute2", "lists addresses"),

@@ -77,8 +77,9 @@ def operator_runtime(
         metrics=used,
         signals=signals,
     )
-    first, services = standalone_parts(access, etcd)
-    runtime.add(Orchestrator([*first, *managers, clusters], timings, namespace=namespace, reads=READS))
+    own, services = standalone_parts(access, etcd)
+    # What became of a host is told before its member of etcd is asked, which takes seconds where it is cut off.
+    runtime.add(Orchestrator([*managers, clusters, *own], timings, namespace=namespace, reads=READS))
     for service in services:
         runtime.add(service)
     for service in claims_controller(namespace, served, views, bind=store.fences):

@@ -29,6 +29,7 @@ from quartermaster.resources.kubernetes.volumes import PersistentVolume, Storage
 from quartermaster.resources.model import Key, Object
 from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.resources.storage import StorageCluster, StorageNode, StorageStatus
+from quartermaster.support.collector import collector_paused
 from quartermaster.support.errors import FencedError, QuartermasterError
 from quartermaster.support.log import logger
 
@@ -91,13 +92,16 @@ class ClusterManager:
     async def handle_refresh(self, event: RefreshEvent) -> float | None:  # noqa: ARG002 - everything is looked at each time
         snapshot = await self._snapshot()
         observing = self._observing()
-        views = views_of(snapshot, self._health, tuple(self._backends), recall=self._recall)
+        with collector_paused():
+            views = views_of(snapshot, self._health, tuple(self._backends), recall=self._recall)
         failures: list[Exception] = []
         turned = False
         for key, seen in views.items():
             view = self._settling.with_own_knowledge(seen)
             try:
-                views[key] = await self._settling.settle(view, self._backends[key.type].plan(view), observing)
+                with collector_paused():
+                    plan = self._backends[key.type].plan(view)
+                views[key] = await self._settling.settle(view, plan, snapshot.assignments, observing)
                 turned = turned or views[key].online != view.online
             except FencedError:
                 raise
@@ -151,7 +155,7 @@ class ClusterManager:
 
 def _held(view: ClusterView) -> ClusterView:
     """For those who make and delete volumes, observing is as being paused."""
-    return replace(view, settings=replace(view.settings, paused=True))
+    return replace(view, settings=replace(view.settings, paused=True, observing=True))
 
 
 def agents_of(backends: Mapping[str, Backend]) -> dict[str, tuple[str, ...]]:

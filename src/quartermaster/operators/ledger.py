@@ -5,6 +5,10 @@ Volumes count by their record, and claims of which the volume is still being mad
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
 from quartermaster.engine import Caches
 from quartermaster.planning.cluster import ClusterKey, VolumeView
 from quartermaster.provisioning.intent import Seal, open_seal
@@ -13,6 +17,16 @@ from quartermaster.resources.kubernetes.volumes import PersistentVolume, Persist
 from quartermaster.resources.marks import INTENT
 from quartermaster.resources.model import Key
 from quartermaster.stores.base import Store
+
+
+def being_made(
+    claims: Iterable[PersistentVolumeClaim], seal: Seal, namespace: str
+) -> Iterator[tuple[ClusterKey, VolumeView]]:
+    """What was promised to claims by the clusters of a namespace."""
+    for claim in claims:
+        intent = seal.read(claim)
+        if intent is not None and intent.cluster.namespace == namespace:
+            yield intent.cluster, replace(view_of(intent), claim=str(claim.key))
 
 
 class Ledger:
@@ -35,10 +49,9 @@ class Ledger:
         if self._claims:
             # Where there are intents there is a seal; without any, none is made for a mere look.
             self._seal = self._seal or await open_seal(store, namespace)
-            for key in sorted(self._claims):
-                intent = self._seal.read(self._claims[key])
-                if intent is not None and intent.cluster.namespace == namespace:
-                    found.setdefault(intent.cluster, {})[intent.volume.name] = view_of(intent)
+            claims = [self._claims[key] for key in sorted(self._claims)]
+            for cluster, volume in being_made(claims, self._seal, namespace):
+                found.setdefault(cluster, {})[volume.name] = volume
         for name, (cluster, volume) in self._volumes.items():
             if cluster.namespace == namespace:
                 found.setdefault(cluster, {})[name] = volume

@@ -15,15 +15,18 @@ from msgspec.structs import replace
 from quartermaster.backends.base import Backend
 from quartermaster.engine.ownership import list_all
 from quartermaster.operators.cluster import agents_of, sharing_of
+from quartermaster.operators.ledger import being_made
 from quartermaster.operators.memory import read_memory
 from quartermaster.planning.cluster import ClusterKey, ClusterPlan, ClusterView, VolumeView
 from quartermaster.planning.gathering import Snapshot, clusters_of, views_of
 from quartermaster.planning.health import LOST, SILENT, HostState
 from quartermaster.planning.readiness import Standing, standing_of
 from quartermaster.planning.steps import Work, work_of
+from quartermaster.provisioning.intent import find_seal
 from quartermaster.provisioning.taken import handed_out_of
 from quartermaster.resources.kubernetes.core import Node
-from quartermaster.resources.kubernetes.volumes import PersistentVolume
+from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
+from quartermaster.resources.marks import INTENT
 from quartermaster.resources.model import Object
 from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.resources.storage import StorageCluster, StorageNode, StorageStatus
@@ -94,12 +97,25 @@ def _overlaid(there: Sequence[T], changed: Sequence[Object], kind: type[T]) -> l
 
 
 async def _volumes(store: Store, namespace: str) -> dict[ClusterKey, tuple[VolumeView, ...]]:
-    found: dict[ClusterKey, list[VolumeView]] = {}
+    """Those that are there, and those that are being made. Claims first: what leaves one meanwhile is a volume then."""
+    found: dict[ClusterKey, dict[str, VolumeView]] = {}
+    for key, view in await _being_made(store, namespace):
+        found.setdefault(key, {})[view.name] = view
     for volume in await list_all(store, PersistentVolume):
         for key, view in handed_out_of(volume):
             if key.namespace == namespace:
-                found.setdefault(key, []).append(view)
-    return {key: tuple(views) for key, views in found.items()}
+                found.setdefault(key, {})[view.name] = view
+    return {key: tuple(views.values()) for key, views in found.items()}
+
+
+async def _being_made(store: Store, namespace: str) -> list[tuple[ClusterKey, VolumeView]]:
+    """Who may not read the operator's Secret cannot tell them from what somebody else wrote, and sees none."""
+    try:
+        claims = [one for one in await list_all(store, PersistentVolumeClaim) if INTENT in one.metadata.annotations]
+        seal = await find_seal(store, namespace) if claims else None
+    except ForbiddenError:
+        return []
+    return list(being_made(claims, seal, namespace)) if seal is not None else []
 
 
 async def _node_labels(store: Store) -> dict[str, dict[str, str]]:

@@ -6,7 +6,7 @@ its term and from then on knows what it wrote, so a cache that is behind never m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -17,7 +17,8 @@ from quartermaster.resources import marks
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.base import Store
-from quartermaster.support.errors import NotFoundError
+from quartermaster.stores.modify import modify
+from quartermaster.support.errors import AlreadyExistsError, NotFoundError
 
 
 def memory_name(key: ClusterKey) -> str:
@@ -29,6 +30,23 @@ async def read_memory(store: Store, key: ClusterKey) -> dict[str, str]:
         return dict((await store.get(ConfigMap, memory_name(key), key.namespace)).data)
     except NotFoundError:
         return {}
+
+
+async def amend_memory(store: Store, key: ClusterKey, amended: Callable[[dict[str, str]], Mapping[str, str]]) -> None:
+    """For whoever is no leader: a leader that knows what was there before reads it again when it writes."""
+
+    def change(known: ConfigMap) -> ConfigMap:
+        return replace(known, data=dict(amended(dict(known.data))))
+
+    with suppress(AlreadyExistsError):
+        await store.create(_object(key, {}))
+    await modify(store, ConfigMap, memory_name(key), key.namespace, change)
+
+
+def _object(key: ClusterKey, memory: Mapping[str, str]) -> ConfigMap:
+    labels = {marks.MANAGED_BY_LABEL: marks.MANAGED_BY, marks.TYPE_LABEL: key.type, marks.CLUSTER_LABEL: key.name}
+    metadata = ObjectMeta(name=memory_name(key), namespace=key.namespace, labels=labels)
+    return ConfigMap(metadata=metadata, data=dict(memory))
 
 
 class Memories:
@@ -54,13 +72,7 @@ class Memories:
         # Whatever goes wrong below: what the store has is read again before it is relied on.
         self._known.pop(key, None)
         if known is None:
-            labels = {
-                marks.MANAGED_BY_LABEL: marks.MANAGED_BY,
-                marks.TYPE_LABEL: key.type,
-                marks.CLUSTER_LABEL: key.name,
-            }
-            metadata = ObjectMeta(name=memory_name(key), namespace=key.namespace, labels=labels)
-            self._known[key] = await self._store.create(ConfigMap(metadata=metadata, data=dict(memory)))
+            self._known[key] = await self._store.create(_object(key, memory))
         else:
             self._known[key] = await self._store.update(replace(known, data=dict(memory)))
 

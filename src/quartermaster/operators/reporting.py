@@ -94,8 +94,7 @@ def wiped_by(node: NodeView, known: Sequence[WipedDevice]) -> tuple[WipedDevice,
 
 def node_status(old: StorageNodeStatus, node: NodeView, outcome: NodeOutcome, cluster: str) -> StorageNodeStatus:
     generation = node.node.metadata.generation
-    wrong = node.wrong or next(iter(node.complaints), None)
-    conditions = with_condition(old.conditions, ACCEPTED, _accepted(wrong), generation)
+    conditions = with_condition(old.conditions, ACCEPTED, _accepted(node.wrong or node.complaint), generation)
     ready = Verdict(outcome.state == READY, outcome.state, _short(outcome.message))
     conditions = with_condition(conditions, READY, ready, generation)
     conditions = _with_leaving(conditions, node, outcome)
@@ -114,7 +113,9 @@ def node_status(old: StorageNodeStatus, node: NodeView, outcome: NodeOutcome, cl
 
 
 def _accepted(wrong: Verdict | None) -> Verdict:
-    return wrong or Verdict(True, "Accepted", "the declaration can be met")
+    if wrong is None:
+        return Verdict(True, "Accepted", "the declaration can be met")
+    return replace(wrong, message=_short(wrong.message))
 
 
 def _with_leaving(conditions: tuple[Condition, ...], node: NodeView, outcome: NodeOutcome) -> tuple[Condition, ...]:

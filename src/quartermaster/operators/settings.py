@@ -23,7 +23,7 @@ class HostSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     store: str = ""
     leads: bool = False  # whether the agent's process leads as well, with the rights of its own store
     addresses: tuple[str, ...] = ()
-    labels: dict[str, str] = {}
+    labels: dict[str, str | None] = {}  # None: taken back
     wishes: Wishes | None = None
     timings: Timings = Timings()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -30,8 +30,6 @@ from quartermaster.support.errors import ConflictError, FencedError, Quartermast
 
 REMOVED = "Removed"  # the reason of an Event
 
-_PAUSED = Hold("Paused", "paused: `qm resume` goes on")
-
 
 class Settling:
     """The writes of one term."""
@@ -53,9 +51,12 @@ class Settling:
         """A cache may not show yet what was written a moment ago."""
         return replace(view, online=self._online.get(view.key, view.online))
 
-    async def settle(self, view: ClusterView, plan: ClusterPlan, observing: Hold | None) -> ClusterView:
-        """Apply the plan; returns the view as those who place volumes should see it."""
-        hold = observing or (_PAUSED if view.settings.paused else None)
+    async def settle(
+        self, view: ClusterView, plan: ClusterPlan, seen: Sequence[Assignment], observing: Hold | None
+    ) -> ClusterView:
+        """Apply the plan, which was made with `seen`; returns the view as those who place volumes should see it."""
+        paused = Hold("Paused", f"paused: `qm resume {view.key.status_name}` goes on")
+        hold = observing or (paused if view.settings.paused else None)
         work = work_of(view, plan)
         standing = _held_down(standing_of(view, plan), view, hold)
         failure: QuartermasterError | None = None
@@ -67,7 +68,7 @@ class Settling:
             except QuartermasterError as error:
                 failure = error  # what is known is told all the same
         await self.telling.nodes(view, plan)
-        settings = replace(view.settings, paused=hold is not None)
+        settings = replace(view.settings, paused=hold is not None, observing=observing is not None)
         shown = replace(view, online=standing.online, settings=settings, memory=dict(plan.memory))
         if failure is None and shown.online and not view.online:
             self._views.put(shown)
@@ -75,7 +76,7 @@ class Settling:
         if failure is not None:
             raise failure
         if hold is None:
-            await self._let_go(view, plan, work)
+            await self._let_go(view, plan, work, seen)
         return shown
 
     async def _act(self, view: ClusterView, plan: ClusterPlan, work: Work) -> None:
@@ -140,7 +141,7 @@ class Settling:
         )
         self._online[key] = standing.online
 
-    async def _let_go(self, view: ClusterView, plan: ClusterPlan, work: Work) -> None:
+    async def _let_go(self, view: ClusterView, plan: ClusterPlan, work: Work, seen: Sequence[Assignment]) -> None:
         """Nodes that hold nothing any more: one that is deleted goes, one that moves may join its next cluster."""
         waiting = {desired.host for desired in work.waiting}
         by_name = {node.name: node for node in view.nodes}
@@ -149,16 +150,20 @@ class Settling:
             if node.host in waiting or home_of(node.node) != view.key.name:
                 continue
             if node.node.metadata.deletion_timestamp is not None:
-                if await self._all_is_known(node.host or node.node.status.host):
+                if await self._all_was_seen(node.host or node.node.status.host, seen):
                     await self._release_node(node.node)
             elif cluster_of(node.node) != view.key.name:
                 await self.telling.change_node(node.node, _moved, status=True)
 
-    async def _all_is_known(self, host: str) -> bool:
-        """Asked of the store: the cache of a new leader may be behind, and would show nothing on a host that serves."""
-        found = await self._store.list(Assignment, self._namespace, fields=f"spec.host={host}") if host else None
-        specs = [assignment.spec for assignment in found.items] if found is not None else []
-        return all(self._assigning.get(spec.host, spec.agent, spec.instance) is not None for spec in specs)
+    async def _all_was_seen(self, host: str, seen: Sequence[Assignment]) -> bool:
+        """Whether the plan knew all that is on the host: the cache of a new leader may have been behind.
+
+        The store is asked, and what the plan was made with: by now the cache may have caught up.
+        """
+        if not host:
+            return True
+        found = await self._store.list(Assignment, self._namespace, fields=f"spec.host={host}")
+        return {assignment.key for assignment in found.items} <= {assignment.key for assignment in seen}
 
     async def _release_node(self, node: StorageNode) -> None:
         if marks.NODE_FINALIZER not in node.metadata.finalizers:

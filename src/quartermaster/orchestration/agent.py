@@ -49,7 +49,7 @@ class AgentRuntime:
         namespace: str = "default",
         directory: Path,
         addresses: Sequence[str] = (),
-        labels: Mapping[str, str] | None = None,
+        labels: Mapping[str, str | None] | None = None,
         wishes: Wishes | None = None,
         timings: Timings = Timings(),  # noqa: B008 - frozen
         facts: GatherFacts | None = None,

@@ -1,7 +1,7 @@
 """How long each host has been silent: the leader's own monotonic time since it last saw the heartbeat change.
 
 No two clocks are compared, and a new leader starts all of them anew, so each host has its full grace. Before silence is
-believed the heartbeat is read from the store itself: a watch that is late must not make a host unhealthy.
+believed the heartbeat is read from the store itself: news that is late must not make a host unhealthy.
 
 Heartbeats are by far the most frequent change there is. One costs two moves between ordered dicts here, wakes nobody,
 and no passage over all hosts is ever made: within a level, hosts stand in the order in which they were last seen.
@@ -56,6 +56,11 @@ class Heartbeats:
 
     def __len__(self) -> int:
         return len(self._beats)
+
+    @property
+    def look_every_s(self) -> float:
+        """How often it is worth while to ask for heartbeats."""
+        return min(1.0, self._times[0] / 4)
 
     def known(self, host: str) -> None:
         """The host is there; its grace begins now if nothing was heard of it yet."""

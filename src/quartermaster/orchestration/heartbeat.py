@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from quartermaster.engine.cache import Cache, Caches
+from quartermaster.engine.cache import Caches
 from quartermaster.engine.controller import Scope
-from quartermaster.engine.waiting import first_of
+from quartermaster.engine.waiting import Signal, first_of
 from quartermaster.resources.kubernetes.core import Lease, LeaseSpec
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.storage import StorageCluster
@@ -33,15 +33,9 @@ def heartbeat_name(host: str) -> str:
     return f"{PREFIX}{host}"
 
 
-def host_of(lease: Lease) -> str:
-    """The host whose sign of life it is; "" where it is another Lease."""
-    name = lease.metadata.name
-    return name.removeprefix(PREFIX) if name.startswith(PREFIX) else ""
-
-
-def lease_cache(caches: Caches, namespace: str) -> Cache[Lease]:
-    """Our own stores have the collector watch every Lease anyway: heartbeats are too many to be watched twice."""
-    return caches.of(Lease, None if caches.store.fences else namespace)
+def host_of(lease: str) -> str:
+    """The host whose sign of life the Lease of that name is; "" where it is another one."""
+    return lease.removeprefix(PREFIX) if lease.startswith(PREFIX) else ""
 
 
 def shortest(clusters: Sequence[StorageCluster], timing: str) -> float | None:
@@ -72,7 +66,7 @@ class Heartbeat:
         return self._every_s if asked is None else max(asked, _LEAST_S)
 
     async def run(self, scope: Scope) -> None:
-        asked = asyncio.Event()  # somebody asks for another interval
+        asked = Signal()  # somebody asks for another interval
         unsubscribe = scope.caches.of(StorageCluster, self._namespace).subscribe(lambda _old, _new: asked.set())
         try:
             await self._beat_on(scope, asked)

@@ -6,7 +6,6 @@ A new disk is noticed by itself. Only a difference is written.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from quartermaster import host as machines
 from quartermaster.backends.base import KnowsFileSystems, ServiceAgent
 from quartermaster.engine.cache import Cache, Caches
 from quartermaster.engine.controller import Scope, all_synced
-from quartermaster.engine.waiting import first_of
+from quartermaster.engine.waiting import Signal, first_of
 from quartermaster.host.devices import twins
 from quartermaster.host.devices.judging import made_by_us
 from quartermaster.orchestration.registration import Registration, publish
@@ -61,7 +60,7 @@ class InventoryKeeper:
         self._every_s = every_s
         self._directories = tuple(directories)
         self._disks_changed = disks_changed
-        self._wanted = asyncio.Event()
+        self._wanted = Signal()
 
     def prepare(self, caches: Caches) -> None:
         self._assignments(caches)

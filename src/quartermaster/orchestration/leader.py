@@ -18,7 +18,8 @@ from quartermaster.engine.cache import Cache, Caches
 from quartermaster.engine.controller import Scope, all_synced
 from quartermaster.engine.waiting import first_of
 from quartermaster.orchestration.health import Heartbeats, HostHealth
-from quartermaster.orchestration.heartbeat import heartbeat_name, host_of, lease_cache, shortest
+from quartermaster.orchestration.hearing import Hearing, lease_caches
+from quartermaster.orchestration.heartbeat import heartbeat_name, shortest
 from quartermaster.orchestration.marking import Marking
 from quartermaster.orchestration.refresh import (
     NOTHING,
@@ -87,7 +88,7 @@ class Orchestrator:
 
     def _caches(self, caches: Caches) -> list[Cache[Any]]:
         kinds: dict[type[Object], None] = dict.fromkeys((Host, Assignment, StorageCluster, *self._reads))
-        return [lease_cache(caches, self._namespace), *(cache_of(caches, kind, self._namespace) for kind in kinds)]
+        return [*lease_caches(caches, self._namespace), *(cache_of(caches, kind, self._namespace) for kind in kinds)]
 
     async def run(self, scope: Scope) -> None:
         caches = self._caches(scope.caches)
@@ -107,6 +108,7 @@ class Orchestrator:
             term.pending.take()
             term.pending.note(full=True)
             async with TaskGroup() as group:
+                group.start(term.hearing.run(), name="hearing")
                 group.start(term.health.run(term.read_heartbeat), name="heartbeats")
                 group.start(term.marking.run(scope.stopping), name="marking")
                 await self._refresh(scope, term, turns)
@@ -182,16 +184,16 @@ class _Term:
         self._store: Store = scope.store
         self._namespace = namespace
         self._hosts: Cache[Host] = cache_of(scope.caches, Host, namespace)
-        self._leases = lease_cache(scope.caches, namespace)
         self._assignments: Cache[Assignment] = cache_of(scope.caches, Assignment, namespace)
         self.health = Heartbeats(timings, self._health_changed)
+        self.hearing = Hearing(scope.caches, namespace, self.health, self._is_known)
         self.marking = Marking(scope.store, namespace, self._hosts, self.health, self._assignments)
 
     def watch(self) -> list[Callable[[], None]]:
         return [
             watch_hosts(self._hosts, self.pending),
             self._hosts.subscribe(self._on_host),
-            self._leases.subscribe(self._on_lease),
+            *self.hearing.watch(),
             self._assignments.subscribe(self._on_assignment),
         ]
 
@@ -210,20 +212,13 @@ class _Term:
         elif old is None:
             name = new.metadata.name
             self.health.known(name)
-            lease = self._leases.get(Key(self._namespace, heartbeat_name(name)))
-            if lease is not None:
-                self.health.heard(name, lease.metadata.resource_version)
+            self.hearing.expect(name)
             self.marking.host(name)
         elif old.status.state != new.status.state:
             self.marking.host(new.metadata.name)
 
-    def _on_lease(self, _old: Lease | None, new: Lease | None) -> None:
-        if new is None or new.metadata.namespace != self._namespace:
-            return
-        host = host_of(new)
-        # Of a host that nobody knows (yet) nothing is kept: any agent may write such a Lease.
-        if host and self._hosts.get(Key(self._namespace, host)) is not None:
-            self.health.heard(host, new.metadata.resource_version)
+    def _is_known(self, host: str) -> bool:
+        return self._hosts.get(Key(self._namespace, host)) is not None
 
     def _on_assignment(self, _old: Assignment | None, new: Assignment | None) -> None:
         if new is not None and is_gone(new):

@@ -14,6 +14,7 @@ from typing import Any
 
 from quartermaster.backends.base import RefreshEvent, RefreshKey, Touched
 from quartermaster.engine.cache import Cache, Caches
+from quartermaster.engine.waiting import Signal
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.model import Object
 from quartermaster.resources.orchestration import Host
@@ -64,7 +65,7 @@ class Pending:
     """What has happened since it was last taken. Changes are noted one by one and put in order when they are taken."""
 
     def __init__(self) -> None:
-        self.there = asyncio.Event()
+        self.there = Signal()
         self._hosts: dict[str, str] = {}
         self._unhealthy: dict[str, None] = {}
         self._keys: dict[RefreshKey, None] = {}

@@ -1,7 +1,7 @@
 """A host makes itself known: its Host object, with what its agent was started with and what it found.
 
-The agent owns the addresses, the wishes and the labels it sets itself; labels of others stay. Written only when
-something differs, so that a restart of the agent is no news to the leader.
+The agent owns the addresses, the wishes and the labels it sets or was told to take back; labels of others stay. Written
+only when something differs, so that a restart of the agent is no news to the leader.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Registration(msgspec.Struct, frozen=True):
     name: str
     namespace: str
     addresses: tuple[str, ...] = ()
-    labels: Mapping[str, str] = {}
+    labels: Mapping[str, str | None] = {}  # None: taken back
     wishes: Wishes | None = None  # None: those of an earlier start stay
 
 
@@ -44,7 +44,9 @@ async def register(store: Store, registration: Registration) -> Host:
 
 
 def described(host: Host, registration: Registration) -> Host:
-    labels = {**host.metadata.labels, HOSTNAME_LABEL: registration.name, **registration.labels}
+    own = {key: value for key, value in registration.labels.items() if value is not None}
+    others = {key: value for key, value in host.metadata.labels.items() if key not in registration.labels}
+    labels = {**others, HOSTNAME_LABEL: registration.name, **own}
     wishes = registration.wishes if registration.wishes is not None else host.spec.wishes
     return replace(
         host,

@@ -24,7 +24,7 @@ from quartermaster.orchestration import reports
 from quartermaster.orchestration.reports import Refuse, Run
 from quartermaster.orchestration.timings import Timings
 from quartermaster.resources.model import Key
-from quartermaster.resources.orchestration import FAILED, RUNNING, Assignment, AssignmentStatus
+from quartermaster.resources.orchestration import FAILED, RUNNING, SUCCEEDED, Assignment, AssignmentStatus
 from quartermaster.stores.base import Store
 from quartermaster.stores.modify import modify
 from quartermaster.support import clock, entropy
@@ -138,7 +138,12 @@ class AssignmentRunner:
 
     async def run(self, scope: Scope) -> None:
         cache = self._cache(scope.caches)
-        queue: WorkQueue[Key] = WorkQueue(meters=queue_meters(scope.metrics, self.name), everything=cache.keys)
+        # What could not be told is tried again no later than what could: the store may be back long before.
+        queue: WorkQueue[Key] = WorkQueue(
+            backoff=Backoff(limit_s=self._timings.verify_s),
+            meters=queue_meters(scope.metrics, self.name),
+            everything=cache.keys,
+        )
         self._queue = queue
 
         def handle(old: Assignment | None, new: Assignment | None) -> None:
@@ -200,7 +205,8 @@ class AssignmentRunner:
             outcome = await self._attempt(store, assignment, memory, run, status)
         self._finished()
         await self._say(store, assignment, memory, outcome)
-        if outcome.result != before.result and isinstance(self._agents[assignment.spec.agent], KnowsFileSystems):
+        news = outcome.state == SUCCEEDED and (before.state, before.result) != (SUCCEEDED, outcome.result)
+        if news and isinstance(self._agents[assignment.spec.agent], KnowsFileSystems):
             self._retry_failed()
         if outcome.state == FAILED:
             delay_s = _RETRY.delay_s(memory.failures)

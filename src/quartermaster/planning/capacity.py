@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from quartermaster.planning.cluster import ABANDON, DRAIN, NodeOutcome, NodeView, Verdict
+from quartermaster.planning.outcomes import giving_up
 from quartermaster.resources.quantity import Amount, of_bytes
 from quartermaster.resources.storage import Capacity
 
@@ -54,9 +55,19 @@ def may_leave(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
     if refusal is None:
         return tuple(nodes)
     return tuple(
-        msgspec.structs.replace(node, leaving="", held=refusal) if node.leaving == DRAIN and _known(node)[1] else node
+        msgspec.structs.replace(node, leaving="", held=_held(node, refusal))
+        if node.leaving == DRAIN and _known(node)[1]
+        else node
         for node in nodes
     )
+
+
+def _held(node: NodeView, refusal: Verdict) -> Verdict:
+    """Of a host that does not answer nothing can be moved, however much room there is."""
+    if node.healthy:
+        return refusal
+    message = f"{refusal.message}; host {node.host} is silent or gone: {giving_up(node.name)}"
+    return msgspec.structs.replace(refusal, message=message)
 
 
 def _refusal(nodes: Sequence[NodeView]) -> Verdict | None:

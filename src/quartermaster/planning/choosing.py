@@ -12,6 +12,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from posixpath import normpath
 from typing import Protocol
 
 import msgspec
@@ -31,6 +32,7 @@ MISSING = "Missing"
 DUPLICATE = "DuplicateDevice"
 NOT_FOUND = "NotFound"
 REFUSED = "DevicesRefused"
+UNKNOWN_CONSENT = "UnknownConsent"
 
 _NAMED = 3  # how many disks a sentence names
 
@@ -61,17 +63,22 @@ class _Declared(Protocol):
 
 
 def offer_of(node: StorageNode, cluster: StorageCluster | None = None, wishes: _Declared | None = None) -> Offer:
-    """The first of them that says anything decides, for all four fields at once."""
+    """The first of them that says anything decides, for all four fields at once. /srv/a/ is /srv/a."""
     declared: list[_Declared | None] = [node.spec, cluster.spec if cluster is not None else None, wishes]
     for one in declared:
         if one is None or not _says_anything(one):
             continue
+        directories = tuple(dict.fromkeys(map(_plain, one.directories)))
         if one.devices:
-            return Offer(one.devices, one.directories)
+            return Offer(one.devices, directories)
         if one.device_filter is not None:
-            return Offer((), one.directories, one.device_filter)
-        return Offer((), one.directories, None, bool(one.use_all_devices))
+            return Offer((), directories, one.device_filter)
+        return Offer((), directories, None, bool(one.use_all_devices))
     return Offer()
+
+
+def _plain(directory: str) -> str:
+    return "/" + normpath(directory).lstrip("/")
 
 
 def _says_anything(one: _Declared) -> bool:
@@ -111,10 +118,11 @@ def choose_devices(
     if gone:
         paths = {one.path for one in chosen}
         sizes = {one.id: _bytes(one.size) for one in known}
+        last = {held[identity]: identity for identity in gone}  # a successor may be gone, too: it has taken the path
         chosen += [
-            _missing(identity, held[identity], sizes.get(identity, 0), host)
-            for identity in gone
-            if held[identity] not in paths and _still_meant(offer, held[identity])
+            _missing(identity, path, sizes.get(identity, 0), host)
+            for path, identity in last.items()
+            if path not in paths and _still_meant(offer, path)
         ]
     chosen.sort(key=_path)
     return tuple(chosen)
@@ -210,6 +218,23 @@ def refused_devices(devices: Sequence[ChosenDevice]) -> Verdict | None:
     used = len(listed) - len(refused)
     count = f"{used or 'none'} of {len(listed)} listed disks {'is' if used <= 1 else 'are'} used: "
     return Verdict(False, reason, (count if len(listed) > 1 else "") + why_refused(refused))
+
+
+def unknown_consents(
+    devices: Sequence[ChosenDevice], reported: Sequence[Device], consents: Sequence[str], host: str
+) -> Verdict | None:
+    """What is wrong with consents that name no disk, where a disk waits for one.
+
+    Elsewhere they do no harm, and some name disks that are gone.
+    """
+    if not consents or not any(one.reason in _CONTENT for one in devices):
+        return None
+    unknown = [consent for consent in consents if not any(is_named(device, consent) for device in reported)]
+    if not unknown:
+        return None
+    named = f"spec.wipe names {', '.join(unknown[:_NAMED])}"
+    message = f"{named}, and no disk of host {host} has that serial number or WWN: `qm devices -o wide` shows them"
+    return Verdict(False, UNKNOWN_CONSENT, message)
 
 
 def why_refused(devices: Sequence[ChosenDevice]) -> str:

@@ -119,20 +119,45 @@ def owner_of(key: str, winners: Mapping[str, Claim], node: str) -> str:
     return winner.owner if winner is not None else node
 
 
+def nested(places: Sequence[tuple[str, Claim]]) -> dict[str, tuple[str, str]]:
+    """Of the directories of one host, those that lie in one that another has, or hold it: which one, and whose it is.
+
+    `places` are in the order in which they were asked for. Who serves one comes first, and keeps it whatever is said.
+    """
+    if len({claim.owner for _, claim in places}) <= 1:
+        return {}
+    kept: list[tuple[str, str]] = []
+    found: dict[str, tuple[str, str]] = {}
+    for path, claim in sorted(places, key=lambda place: not place[1].serving):
+        other = next((one for one in kept if one[1] != claim.owner and _hold_each_other(path, one[0])), None)
+        if other is not None:
+            found[path] = other
+        if other is None or claim.serving:
+            kept.append((path, claim.owner))
+    return found
+
+
+def _hold_each_other(one: str, other: str) -> bool:
+    return one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
+def whose(owner: str) -> str:
+    return owner if owner.startswith(SERVICE) else f"StorageNode {owner}"
+
+
 def without_duplicates(
     node: str, devices: tuple[ChosenDevice, ...], keys: Sequence[str], winners: Mapping[str, Claim]
 ) -> tuple[ChosenDevice, ...]:
     """Devices that another node has got are neither usable here nor do they serve, whatever this one declares."""
-    owners = [owner_of(key, winners, node) for key in keys]
-    if owners.count(node) == len(owners):
+    if all(key not in winners or winners[key].owner == node for key in keys):
         return devices
+    owners = [owner_of(key, winners, node) for key in keys]
     return tuple(
         device if owner == node else _lost_to(owner, device) for device, owner in zip(devices, owners, strict=True)
     )
 
 
 def _lost_to(owner: str, device: ChosenDevice) -> ChosenDevice:
-    whose = owner if owner.startswith(SERVICE) else f"StorageNode {owner}"
-    message = f"{device.path} ({device.id or 'without identity'}) belongs to {whose} already"
+    message = f"{device.path} ({device.id or 'without identity'}) belongs to {whose(owner)} already"
     lost = {"usable": False, "serving": False, "reason": DUPLICATE, "message": message, "consent": ""}
     return msgspec.structs.replace(device, **lost)

@@ -59,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True):
     require_approval: bool = False
     tls: bool = False
     paused: bool = False
+    observing: bool = False  # after a restore; for those who make and delete volumes it is as being paused
     approved: str = ""  # the digests of the steps that somebody approved, with spaces between them
 
 
@@ -121,6 +122,13 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     def name(self) -> str:
         return self.node.metadata.name
 
+    @property
+    def complaint(self) -> Verdict | None:
+        """All that is wrong beside `wrong`, as one: the first reason, and every sentence."""
+        if len(self.complaints) <= 1:
+            return self.complaints[0] if self.complaints else None
+        return Verdict(False, self.complaints[0].reason, "; ".join(one.message for one in self.complaints))
+
     def report(self, agent: str, instance: str = "") -> Report | None:
         for one in self.reports:
             if one.agent == agent and one.instance == instance:
@@ -135,6 +143,13 @@ class VolumeView(msgspec.Struct, frozen=True):
     size: int
     hosts: tuple[str, ...]
     details: dict[str, Any] = {}
+    claim: str = ""  # whose it is, as namespace/name
+    kept: bool = False  # somebody wants what is in it, whatever an agent was asked for at some time
+
+    @property
+    def title(self) -> str:
+        """As people know it."""
+        return self.claim or self.name
 
 
 class ClusterView(msgspec.Struct, frozen=True):

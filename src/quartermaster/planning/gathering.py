@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from quartermaster.planning.capacity import may_leave
-from quartermaster.planning.choosing import IN_USE, choose_devices, offer_of, refused_devices
+from quartermaster.planning.choosing import IN_USE, choose_devices, offer_of, refused_devices, unknown_consents
 from quartermaster.planning.claiming import (
+    SERVICE,
     Claim,
     Meant,
     claim_key,
@@ -21,7 +22,8 @@ from quartermaster.planning.claiming import (
     directories_in,
     first_claims,
     meant_by,
-    owner_of,
+    nested,
+    whose,
     without_duplicates,
 )
 from quartermaster.planning.cluster import (
@@ -61,6 +63,9 @@ from quartermaster.resources.storage import (
 )
 
 SAME_DIRECTORY = "SameDirectory"
+
+_SILENT = HostState(healthy=False)
+_NO_DIRECTORIES: tuple[tuple[str, ...], None] = ((), None)
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,14 +140,24 @@ class _Service(msgspec.Struct, frozen=True, gc=False):
     claims: Mapping[str, Claim]
 
 
+class _Known(msgspec.Struct, frozen=True, gc=False):
+    """What a node means, and by what that was found: whole objects, which are mostly the very same, and their parts."""
+
+    objects: tuple[object, ...]
+    parts: tuple[object, ...]
+    meant: Meant
+
+
 class Recall:
     """What was found before, and by what.
 
-    Compared is what is looked at, and not whole objects: the leader's own writes to their statuses change nothing here.
+    Where an object is another one, what is looked at of it is compared: the leader's own writes to statuses change
+    nothing here.
     """
 
     def __init__(self) -> None:
-        self.nodes: dict[str, tuple[tuple[object, ...], Meant]] = {}
+        self.nodes: dict[str, _Known] = {}
+        self.views: dict[ClusterKey, dict[str, tuple[tuple[object, ...], NodeView]]] = {}
         self.services: dict[str, _Service] = {}
 
 
@@ -222,6 +237,7 @@ class _Survey:
         }
         self._directories = {name: one.offer.directories for name, one in meant.items()}
         self._winners = winners
+        self._nested = self._nested_directories()
 
     def view(self, key: ClusterKey, health: HostHealth) -> ClusterView:
         status = self._statuses.get(key.status_name)
@@ -233,7 +249,10 @@ class _Survey:
                 "unhealthy_after_s": settings.unhealthy_after_s,
                 "move_data_after_s": settings.move_data_after_s,
             }
-        nodes = [self._node(key, node, health, times) for node in members]
+        before = self._recall.views.get(key, {})
+        seen = {node.metadata.name: self._recalled_view(key, node, health, times, before) for node in members}
+        self._recall.views[key] = seen
+        nodes = [view for _, view in seen.values()]
         return ClusterView(
             key=key,
             settings=settings,
@@ -244,14 +263,39 @@ class _Survey:
             clients=self._clients,
         )
 
-    def _node(self, key: ClusterKey, node: StorageNode, health: HostHealth, times: Mapping[str, float]) -> NodeView:
+    def _recalled_view(
+        self,
+        key: ClusterKey,
+        node: StorageNode,
+        health: HostHealth,
+        times: Mapping[str, float],
+        before: Mapping[str, tuple[tuple[object, ...], NodeView]],
+    ) -> tuple[tuple[object, ...], NodeView]:
         name = node.metadata.name
         match = self._matches[name]
         host = _host_name(match)
-        state = health.of(host, **times) if host else HostState(healthy=False)
+        state = health.of(host, **times) if host else _SILENT
+        directories = self._own_directories(name)
+        given = (
+            *(node, match.host, match.wrong, match.complaint, state.healthy, state.lost),
+            *(self._devices[name], directories, self._assignments.get(host)),
+        )
+        known = before.get(name)
+        same = known is not None and known[0] == given
+        return given, known[1] if known is not None and same else self._node(key, node, state, directories)
+
+    def _node(
+        self, key: ClusterKey, node: StorageNode, state: HostState, own: tuple[tuple[str, ...], Verdict | None]
+    ) -> NodeView:
+        name = node.metadata.name
+        match = self._matches[name]
+        host = _host_name(match)
         stated = node.spec.storage_network.ips if node.spec.storage_network is not None else ()
-        directories, twice = self._own_directories(name)
-        complaints = tuple(one for one in (match.complaint, twice, self._refused[name]) if one)
+        directories, twice = own
+        consents = None
+        if node.spec.wipe:
+            consents = unknown_consents(self._devices[name], _reported(match.host), unused_consents(node), host)
+        complaints = tuple(one for one in (match.complaint, twice, self._refused[name], consents) if one)
         return NodeView(
             node=node,
             host=host,
@@ -270,13 +314,49 @@ class _Survey:
         )
 
     def _own_directories(self, name: str) -> tuple[tuple[str, ...], Verdict | None]:
+        """Those that the node may have, and what keeps it from another one."""
+        if not self._directories[name]:
+            return _NO_DIRECTORIES
         host = _host_name(self._matches[name])
-        found = [(path, owner_of(claim_key(host, path), self._winners, name)) for path in self._directories[name]]
-        lost = next(((path, owner) for path, owner in found if owner != name), None)
-        kept = tuple(path for path, owner in found if owner == name)
-        if lost is None:
-            return kept, None
-        return kept, Verdict(False, SAME_DIRECTORY, f"{lost[0]} belongs to StorageNode {lost[1]} already")
+        kept: list[str] = []
+        lost = ""
+        for path in self._directories[name]:
+            claim = self._winners.get(claim_key(host, path))
+            other, owner = self._nested.get(host, {}).get(path, ("", ""))
+            if claim is not None and claim.owner != name:
+                lost = lost or f"{path} belongs to {whose(claim.owner)} already"
+                continue
+            if other:
+                how = "lies in" if path.startswith(other) else "holds"
+                lost = lost or f"{path} {how} {other}, which belongs to {whose(owner)} already"
+            if not other or (claim is not None and claim.serving):
+                kept.append(path)
+        return tuple(kept), Verdict(False, SAME_DIRECTORY, lost) if lost else None
+
+    def _nested_directories(self) -> dict[str, dict[str, tuple[str, str]]]:
+        """By host; only of hosts on which somebody wants a directory."""
+        nodes = {node.metadata.name: node for node in self._snapshot.nodes if self._directories[node.metadata.name]}
+        places: dict[str, dict[str, str]] = {}  # host → directory → the node whose service has it
+        for name, directories in self._directories.items():
+            host = _host_name(self._matches[name]) if directories else ""
+            if host:
+                found = places.setdefault(host, {})
+                for path in directories:
+                    found.setdefault(path, "")
+                for report in self._reports_of(nodes[name], host):
+                    found.update(dict.fromkeys(directories_in(report.desired), name))
+        return {host: nested(self._claimed(host, found)) for host, found in places.items()}
+
+    def _claimed(self, host: str, places: Mapping[str, str]) -> list[tuple[str, Claim]]:
+        others = [path for one in self._assignments.get(host, ()) for path in directories_in(one.spec.desired)]
+        found: list[tuple[str, Claim]] = []
+        for path in dict.fromkeys((*places, *others)):
+            claim = self._winners.get(claim_key(host, path))
+            if claim is not None:
+                # What a node has and does not declare any more is its own all the same.
+                mine = places.get(path) if claim.owner.startswith(SERVICE) else ""
+                found.append((path, msgspec.structs.replace(claim, owner=mine) if mine else claim))
+        return found
 
     def _recalled_services(self) -> list[_Service]:
         before, now = self._recall.services, {}
@@ -291,33 +371,37 @@ class _Survey:
         return list(now.values())
 
     def _recalled(self, node: StorageNode, match: Match) -> Meant:
-        host, status = match.host, node.status
-        given = (
+        host, status, name = match.host, node.status, node.metadata.name
+        services = self._assignments.get(_host_name(match), ())
+        given = (match.wrong, self._settings.get(self._home(node)), self._released(node, match))
+        objects = (node, host, services, *given)
+        known = self._recall.nodes.get(name)
+        if known is not None and known.objects == objects:
+            # These may be equal and not the same; the same are compared in no time.
+            self._recall.nodes[name] = _Known(objects, known.parts, known.meant)
+            return known.meant
+        parts = (
             *(node.spec, status.devices, status.wiped, home_of(node)),
             *((host.metadata.name, host.spec.wishes, _reported(host)) if host is not None else ()),
-            *(match.wrong, self._settings.get(self._home(node)), self._released(node, match)),
-            *(one.spec for one in self._assignments.get(_host_name(match), ())),
+            *(one.spec for one in services),
+            *given,
         )
-        known = self._recall.nodes.get(node.metadata.name)
-        if known is not None and known[0] == given:
-            return known[1]
-        made = self._choose(node, match)
-        self._recall.nodes[node.metadata.name] = (given, made)
-        return made
+        meant = known.meant if known is not None and known.parts == parts else self._choose(node, match)
+        self._recall.nodes[name] = _Known(objects, parts, meant)
+        return meant
 
     def _choose(self, node: StorageNode, match: Match) -> Meant:
         wishes = match.host.spec.wishes if match.host is not None else None
         offer = offer_of(node, self._settings.get(self._home(node)), wishes)
         if match.host is None:
             return meant_by(node, match, offer)
-        used = {one.id for one in node.status.wiped}
         devices = choose_devices(
             offer,
             _reported(match.host),
             known=node.status.devices,
             serving=self._serving(node, match.host.metadata.name),
             released=released_on(self._released(node, match)),
-            consents=[consent for consent in node.spec.wipe if consent not in used],
+            consents=unused_consents(node),
             host=match.host.metadata.name,
         )
         reports = self._reports_of(node, match.host.metadata.name)
@@ -353,6 +437,11 @@ class _Survey:
 
     def _deployed(self, type: str) -> list[str]:
         return [host for host in self._reports if any(True for _ in self._own_reports(type, host))]
+
+
+def unused_consents(node: StorageNode) -> list[str]:
+    used = {one.id for one in node.status.wiped}
+    return [consent for consent in node.spec.wipe if consent not in used]
 
 
 def report_of(assignment: Assignment) -> Report:

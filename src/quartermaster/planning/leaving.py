@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeOutcome, NodeView
-from quartermaster.planning.outcomes import DRAINED, DRAINING, leaving_of
+from quartermaster.planning.outcomes import DRAINED, DRAINING, giving_up, leaving_of
 
 LEAVING = "Leaving"  # the condition of a node that is to go, or may not
 
@@ -36,7 +36,8 @@ def leave(
         said = f"given up with host {node.host}" if node.host else "given up"
         return Departure(NodeOutcome(DRAINED, said), take_off, gone=True)
     if volumes:
-        return Departure(NodeOutcome(DRAINING, _holds(volumes, moves=moves)))
+        silent = "" if node.healthy else f"; host {node.host} is silent or gone: {giving_up(node.name)}"
+        return Departure(NodeOutcome(DRAINING, _holds(volumes, moves=moves) + silent))
     return Departure(leaving_of(node, report), take_off, gone=report is None)
 
 

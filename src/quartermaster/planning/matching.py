@@ -14,6 +14,7 @@ from ipaddress import ip_address
 import msgspec
 
 from quartermaster.planning.cluster import Verdict
+from quartermaster.planning.outcomes import giving_up
 from quartermaster.resources.marks import ABANDON, DRAIN, HOSTNAME_LABEL, NODE_FINALIZER
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Host
@@ -148,10 +149,9 @@ def _is_to_go(node: StorageNode) -> bool:
 
 
 def _host_deleted(node: StorageNode) -> Verdict:
-    host, name = node.status.host, node.metadata.name
     message = (
-        f"host {host} was deleted, and the node's storage is on it; the node waits until it joins again, "
-        f"or `qm node remove {name} --lost` gives up what was on it"
+        f"host {node.status.host} was deleted, and the node's storage is on it; the node waits until it joins again, "
+        f"or {giving_up(node.metadata.name)}"
     )
     return Verdict(False, NO_HOST, message)
 

@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from quartermaster.planning.capacity import shown
-from quartermaster.planning.choosing import IN_USE, why_refused
+from quartermaster.planning.choosing import DUPLICATE, IN_USE, REFUSED, why_refused
 from quartermaster.planning.cluster import (
     DRAIN,
     ChosenDevice,
@@ -60,24 +60,25 @@ def plan_nodes(view: ClusterView, agent: str, instance: str = "") -> NodesPlan:
     outcomes: dict[str, NodeOutcome] = {}
     removable: list[str] = []
     for node in view.nodes:
+        report = node.report(agent, instance)
         held = volumes.get(node.host or node.node.status.host, ())
-        departure = leave(node, agent, instance, [volume.name for volume in held])
+        departure = leave(node, agent, instance, [volume.title for volume in held])
         if departure is not None:
             assignments += departure.assignments or _kept(view.key, node, agent, instance, held)
             removable += [node.name] if departure.gone else []
             outcome = departure.outcome
         else:
-            config = offered(view.key, node, node.report(agent, instance), held)
+            config = offered(view.key, node, report, held)
             outcome = _with_what_stays(outcome_of(node, agent, config, instance), node, config, held)
             if node.wrong is None and not config["devices"] and not config["directories"]:
-                outcome = NodeOutcome(PENDING, _nothing_offered(node))
-                if node.report(agent, instance) is not None:
+                outcome = NodeOutcome(PENDING, nothing_offered(node))
+                if report is not None:
                     why = f"StorageNode {node.name} declares nothing of it any more"
                     assignments.append(Desired(node.host, agent, None, instance, why=why))
             elif node.wrong is None:
                 why = f"StorageNode {node.name} declares it"
                 assignments.append(Desired(node.host, agent, config, instance, why=why, destroys=_wiped(config)))
-        outcomes[node.name] = _measured(outcome, node, node.report(agent, instance), held)
+        outcomes[node.name] = _measured(outcome, node, report, held)
     memory = with_releases(view.memory, view.nodes, assignments)
     return NodesPlan(tuple(assignments), outcomes, tuple(removable), memory)
 
@@ -115,6 +116,10 @@ def offered(key: ClusterKey, node: NodeView, report: Report | None, held: Sequen
     before = (report.desired if report is not None else None) or {}
     listed: Sequence[dict[str, str]] = before.get("devices", ())
     bases = [str(volume.details.get(BASE, "")) for volume in held]
+    kept = [path for path in before.get("directories", ()) if path in bases]
+    directories = list(dict.fromkeys((*node.directories, *kept)))
+    if not bases and _are_offered(node.devices, listed):
+        return {"devices": list(listed), "directories": directories}
     known = {entry["id"] or entry["path"]: entry for entry in listed}
     devices: dict[str, dict[str, str]] = {}
     for device in node.devices:
@@ -127,13 +132,23 @@ def offered(key: ClusterKey, node: NodeView, report: Report | None, held: Sequen
             devices[entry["uuid"]] = entry
     if bases:
         _keep_what_holds_volumes(key, node, listed, bases, devices)
-    kept = [path for path in before.get("directories", ()) if path in bases]
     order = {entry["uuid"]: place for place, entry in enumerate(listed)}
     chosen = list(devices.values())
     if list(devices) != list(order):
         # In the order of before: two disks that were declared by one path would else change places for ever.
         chosen.sort(key=lambda entry: order.get(entry["uuid"], len(order)))
-    return {"devices": chosen, "directories": list(dict.fromkeys((*node.directories, *kept)))}
+    return {"devices": chosen, "directories": directories}
+
+
+def _are_offered(devices: Sequence[ChosenDevice], listed: Sequence[dict[str, str]]) -> bool:
+    """Whether just these are offered already, as they are on nearly every node of a large cluster."""
+    if len(devices) != len(listed):
+        return False
+    for device, entry in zip(devices, listed, strict=True):
+        same = device.id == entry["id"] != "" and device.path == entry.get("path")
+        if not (same and device.consent == entry.get("wipe", "") and (device.usable or device.serving)):
+            return False
+    return True
 
 
 def _entry_of(key: ClusterKey, host: str, device: ChosenDevice) -> dict[str, str]:
@@ -202,7 +217,7 @@ def _with_what_stays(
     places |= {path: path for path in config["directories"] if path not in node.directories}
     stays = []
     for place, path in places.items():
-        names = [volume.name for volume in held if str(volume.details.get(BASE, "")).endswith(place)]
+        names = [volume.title for volume in held if str(volume.details.get(BASE, "")).endswith(place)]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         stays.append(f"{path} stays until volume {names[0]}{more} is gone" if names else f"{path} stays")
     return NodeOutcome(READY, "; ".join(filter(None, (outcome.message, *stays))))
@@ -218,8 +233,11 @@ def _lost_volumes(node: NodeView, held: Sequence[VolumeView]) -> list[str]:
     ]
 
 
-def _nothing_offered(node: NodeView) -> str:
-    return why_refused(node.devices) or "it offers nothing: name devices or directories, or set useAllDevices"
+def nothing_offered(node: NodeView) -> str:
+    """Why: whose its directories are, what is wrong with each disk, or that none are declared."""
+    said = [one.message for one in node.complaints if one.reason not in (REFUSED, DUPLICATE)]
+    reasons = "; ".join(filter(None, (why_refused(node.devices), *said)))
+    return reasons or "it offers nothing: name devices or directories, or set useAllDevices"
 
 
 def _wiped(config: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ def outcome_of(node: NodeView, agent: str, config: dict[str, Any] | None, instan
         return NodeOutcome(FAILED, node.wrong.message)
     if not node.healthy:
         silent = f"host {node.host} has been silent for too long"
+        silent += f"; {node.held.message}" if node.held is not None else ""
         return NodeOutcome(DEGRADED if report is not None and report.done else PENDING, silent)
     if node.leaving == MAINTENANCE:
         return NodeOutcome(MAINTENANCE_STATE, "in maintenance: `qm node maintenance --end` ends it")
@@ -48,9 +49,14 @@ def _reported(node: NodeView, agent: str, report: Report) -> NodeOutcome:
         )
     if node.held is not None:
         return NodeOutcome(READY, f"cannot be removed: {node.held.message}")
-    if node.complaints:
-        return NodeOutcome(READY, node.complaints[0].message)
+    if node.complaint is not None:
+        return NodeOutcome(READY, node.complaint.message)
     return NodeOutcome(READY)
+
+
+def giving_up(node: str) -> str:
+    """What to do about a node that is to go and whose host does not answer."""
+    return f"`qm node remove {node} --lost` gives up what was on it"
 
 
 def leaving_of(node: NodeView, report: Report | None) -> NodeOutcome:
@@ -60,6 +66,5 @@ def leaving_of(node: NodeView, report: Report | None) -> NodeOutcome:
     if report.absent and report.current and report.status.state == REPORT_FAILED:
         return NodeOutcome(DRAINING, report.status.message)
     if not node.healthy:
-        lost = f"`qm node remove {node.name} --lost` gives up what was on it"
-        return NodeOutcome(DRAINING, f"waiting for host {node.host}, which is silent or gone; {lost}")
+        return NodeOutcome(DRAINING, f"waiting for host {node.host}, which is silent or gone; {giving_up(node.name)}")
     return NodeOutcome(DRAINING, f"{report.agent} is being taken off host {node.host}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from quartermaster.planning.cluster import ClusterView, NodeOutcome, Verdict
-from quartermaster.planning.outcomes import DEGRADED, DRAINED, MAINTENANCE_STATE, READY
+from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINED, MAINTENANCE_STATE, READY
 
 _NAMED = 3
 # These are in the state that somebody wants them in.
@@ -21,17 +21,23 @@ def enough_nodes_ready(outcomes: Mapping[str, NodeOutcome], least: int = 1) -> V
 
 
 def enough_nodes_serve(view: ClusterView, outcomes: Mapping[str, NodeOutcome], least: int = 1) -> Verdict:
-    """As above for a cluster that is ONLINE already: a node that lacks one of its disks still serves."""
-    serving = sum(node.healthy and outcomes[node.name].state in (READY, DEGRADED) for node in view.nodes)
+    """As above for a cluster that is ONLINE already: a node that lacks one of its disks still serves, and so does one
+    whose configuration is being changed.
+    """
+    serving = sum(node.healthy and _serves(outcomes[node.name]) for node in view.nodes)
     if serving >= least:
         return Verdict(True, "Usable", f"{serving} nodes serve" if serving != 1 else "one node serves")
     return Verdict(False, "TooFewNodes", f"{serving} of {len(outcomes)} nodes serve, at least {least} must")
 
 
+def _serves(outcome: NodeOutcome) -> bool:
+    return outcome.state in (READY, DEGRADED) or (outcome.state == DEPLOYING and outcome.total > 0)
+
+
 def volumes_usable(view: ClusterView, least_hosts: int = 1) -> Verdict:
     """Whether every volume has as many living hosts as it needs."""
     living = {node.host for node in view.nodes if node.host and node.healthy}
-    dead = [volume.name for volume in view.volumes if sum(host in living for host in volume.hosts) < least_hosts]
+    dead = [volume.title for volume in view.volumes if sum(host in living for host in volume.hosts) < least_hosts]
     if not dead:
         return Verdict(True, "Usable", "every volume can be used")
     message = f"{len(dead)} of {len(view.volumes)} volumes cannot be used, their hosts are silent: {_named(dead)}"

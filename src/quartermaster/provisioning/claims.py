@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from quartermaster.backends.assigning import as_plain, is_done
 from quartermaster.backends.base import Refusal, Volume, VolumeDriver, VolumeRequest, lost_with
 from quartermaster.planning.cluster import ClusterView, Desired
+from quartermaster.provisioning.holds import hold_of
 from quartermaster.provisioning.intent import Intent, has_trace
 from quartermaster.provisioning.protocol import (
     DELETE,
@@ -101,6 +102,7 @@ class Undo(msgspec.Struct, frozen=True):
     desired: Desired
     lost: bool  # its host does not answer, and nobody waits for it
     why: str
+    anew: bool = False  # the claim wants a volume still, and whoever makes that finds what is left of this one
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -149,8 +151,8 @@ def _not_now(situation: Situation) -> Refusal | None:
     if view is None:
         name = cluster_of(storage_class, situation.claim).status_name if storage_class is not None else ""
         return Refusal("ClusterMissing", f"there is no storage cluster {name}")
-    if view.settings.paused:
-        return Refusal(PAUSED, f"the storage cluster {view.key.status_name} is paused; `qm resume` goes on")
+    if hold := hold_of(view):
+        return Refusal(PAUSED, hold)
     if not view.online:
         return Refusal("ClusterOffline", f"the storage cluster {view.key.status_name} is OFFLINE")
     return None
@@ -201,11 +203,12 @@ def _go_on(situation: Situation, intent: Intent, driver: VolumeDriver) -> Act:
     lost = host_is_lost(situation.view, desired.host)
     leaving = _departing(situation.view, intent.volume.placement.hosts)
     leaving = leaving or lost_with(driver, intent.volume, situation.view)
-    given_up = _given_up(claim, intent, f"the host {desired.host} was lost" if lost else "")
+    ended = unwanted(claim, intent)
+    given_up = ended or (f"the host {desired.host} was lost" if lost else "")
     if not given_up and assignment is not None and assignment.spec.absent:
         given_up = leaving  # begun below, and not over yet: to make it again would fail again, and so on for ever
     if given_up:
-        return Undo(desired, lost, f"{given_up} before the volume was finished")
+        return Undo(desired, lost, f"{given_up} before the volume was finished", anew=not ended)
     if assignment is None or differs(assignment, desired):
         return Make(desired, intent.volume.placement.why or f"the volume {intent.volume.name} is to be made")
     if is_done(assignment):
@@ -214,17 +217,17 @@ def _go_on(situation: Situation, intent: Intent, driver: VolumeDriver) -> Act:
     progress = progress_of(assignment, desired)
     if leaving and (isinstance(progress, Wait) or _has_no_node(situation.view, desired.host)):
         # Else the node would wait for the volume, and the volume for the node.
-        return Undo(desired, False, f"{leaving} before the volume was finished")
+        return Undo(desired, False, f"{leaving} before the volume was finished", anew=True)
     return progress
 
 
-def _given_up(claim: PersistentVolumeClaim, intent: Intent, lost: str) -> str:
-    """Why what was begun is not to be finished; "" if it is."""
+def unwanted(claim: PersistentVolumeClaim, intent: Intent) -> str:
+    """Why the claim needs the volume no longer; "" if it does."""
     if is_deleting(claim):
         return "the claim was deleted"
     if claim.spec.volume_name not in ("", intent.volume.name):
         return f"the claim was bound to {claim.spec.volume_name}"
-    return lost
+    return ""
 
 
 def progress_of(assignment: Assignment, desired: Desired) -> Wait | Quiet:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from quartermaster.backends.base import desired_now
 from quartermaster.engine import DONE, Request, Result
-from quartermaster.provisioning.claims import host_is_lost, progress_of
+from quartermaster.provisioning.claims import Wait
 from quartermaster.provisioning.holds import held
-from quartermaster.provisioning.intent import Record, record_of
-from quartermaster.provisioning.protocol import VOLUME_FAILED_DELETE, VOLUME_FINALIZER, is_deleting, without_finalizer
+from quartermaster.provisioning.intent import record_of
+from quartermaster.provisioning.protocol import (
+    RELEASED,
+    VOLUME_FAILED_DELETE,
+    VOLUME_FAILED_KEEP,
+    VOLUME_FINALIZER,
+    is_deleting,
+    without_finalizer,
+)
 from quartermaster.provisioning.telling import LOOK_AGAIN
 from quartermaster.provisioning.term import Term
-from quartermaster.provisioning.volumes import Blocked, Change, Remove, fate
+from quartermaster.provisioning.volumes import Blocked, Change, Keep, Remove, fate
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.support.errors import NotFoundError
 
@@ -30,6 +36,9 @@ class Deleter:
         decision = fate(volume, self._term.setup.provisioners)
         if isinstance(decision, Change):
             await self._term.store.update(decision.volume)
+        elif isinstance(decision, Keep):
+            async with self._term.working(request.name):
+                return await self._keep(decision)
         elif isinstance(decision, Blocked):
             self._say(volume, decision.why)
             return LOOK_AGAIN
@@ -43,6 +52,19 @@ class Deleter:
         # One without a record may be of any cluster: all of them say that it cannot be deleted.
         return record is None or self._term.setup.serves(record.cluster)
 
+    async def _keep(self, decision: Keep) -> Result:
+        """An agent that was asked to delete it tries again for as long as it is asked."""
+        record = record_of(decision.volume)
+        if record is not None and decision.volume.status.phase == RELEASED:
+            spared = await self._term.spare(record.cluster, record.volume)
+            if spared is None:
+                return LOOK_AGAIN
+            if not spared:
+                why = "cannot keep it: what was in it was deleted before its policy was changed"
+                self._term.events.record(decision.volume, VOLUME_FAILED_KEEP, why, type="Warning")
+        await self._term.store.update(decision.volume)
+        return DONE
+
     async def _remove(self, request: Request) -> Result:
         """What cannot be undone is decided on what the store says now."""
         try:
@@ -55,7 +77,10 @@ class Deleter:
         if why := await held(self._term.store, decision.record.cluster):
             self._say(volume, why)
             return LOOK_AGAIN
-        if not await self._take_back(volume, decision.record):
+        left = await self._term.end(decision.record.cluster, decision.record.volume)
+        if isinstance(left, Wait):
+            self._say(volume, left.why)
+        if left is not None:
             return LOOK_AGAIN
         if not is_deleting(volume):
             volume = await self._term.store.delete(PersistentVolume, request.name, uid=volume.metadata.uid)
@@ -68,18 +93,6 @@ class Deleter:
         self._term.taken.forget(request.name)
         self._said.pop(request.name, None)
         return DONE
-
-    async def _take_back(self, volume: PersistentVolume, record: Record) -> bool:
-        view = self._term.setup.views(record.cluster)
-        desired = desired_now(self._term.setup.drivers[record.cluster.type], record.volume, view)
-        lost = host_is_lost(view, desired.host) or self._term.is_given_up(record.cluster, desired.host)
-        if await self._term.take_back(desired, lost=lost, made=True):
-            return True
-        assignment = self._term.assigning.get(desired.host, desired.agent, desired.instance)
-        progress = progress_of(assignment, desired) if assignment is not None else None
-        if progress is not None and getattr(progress, "failed", False):
-            self._say(volume, progress.why)
-        return False
 
     async def _is_claimed(self, volume: PersistentVolume) -> bool:
         reference = volume.spec.claim_ref

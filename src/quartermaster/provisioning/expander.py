@@ -117,7 +117,7 @@ class Expander:
         begins = size > volume.size
         if begins:
             placement = volume.placement
-            taken = VolumeView(volume.name, size, placement.hosts, dict(placement.details))
+            taken = VolumeView(volume.name, size, placement.hosts, dict(placement.details), kept=True)
             self._term.taken.remember(growth.record.cluster, taken)
         written = await self._term.store.update_status(replace(growth.claim, status=act.status))
         if begins or act.finished:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from quartermaster.backends.assigning import is_done
 from quartermaster.backends.base import Refusal, VolumeDriver, VolumeRequest, desired_now
 from quartermaster.planning.cluster import ClusterView
-from quartermaster.provisioning.claims import Make, Nothing, Quiet, Wait, differs, progress_of
+from quartermaster.provisioning.claims import PAUSED, Make, Nothing, Quiet, Wait, differs, progress_of
+from quartermaster.provisioning.holds import hold_of
 from quartermaster.provisioning.intent import Record
 from quartermaster.provisioning.protocol import (
     GROWING,
@@ -92,7 +93,9 @@ def _begin(growth: Growth, driver: VolumeDriver, wanted: int) -> Act:
         return Wait(
             "ExpansionForbidden", f'the StorageClass "{growth.volume.spec.storage_class_name}" does not allow it'
         )
-    if view is None or not view.online or view.settings.paused:
+    if view is not None and (hold := hold_of(view)):
+        return Wait(PAUSED, hold)
+    if view is None or not view.online:
         return Wait("ClusterOffline", f"the storage cluster {growth.record.cluster.status_name} is not ONLINE")
     hosts = volume.placement.hosts
     request = VolumeRequest(

@@ -6,12 +6,21 @@ the beginning of a term it has seen nothing yet, and of a cluster that nobody de
 
 from __future__ import annotations
 
-from quartermaster.planning.cluster import ClusterKey
+from quartermaster.planning.cluster import ClusterKey, ClusterView
 from quartermaster.resources.kubernetes.core import ConfigMap
 from quartermaster.resources.marks import OBSERVE_ONLY, PAUSED, SETTINGS_NAME
 from quartermaster.resources.storage import StorageStatus
 from quartermaster.stores.base import Store
 from quartermaster.support.errors import NotFoundError
+
+_RESTORED = "after a restore nothing is done until `qm resume`"
+
+
+def hold_of(view: ClusterView) -> str:
+    """As far as the leader has seen the cluster; "" where nothing holds it."""
+    if view.settings.observing:
+        return _RESTORED
+    return _paused(view.key.status_name) if view.settings.paused else ""
 
 
 async def observing(store: Store, namespace: str) -> str:
@@ -22,7 +31,7 @@ async def observing(store: Store, namespace: str) -> str:
         return ""
     if OBSERVE_ONLY not in settings.metadata.annotations:
         return ""
-    return "after a restore nothing is done until `qm resume`"
+    return _RESTORED
 
 
 async def held(store: Store, key: ClusterKey) -> str:
@@ -32,7 +41,7 @@ async def held(store: Store, key: ClusterKey) -> str:
     except NotFoundError:
         status = None
     if status is not None and PAUSED in status.metadata.annotations:
-        return _paused(status)
+        return _paused(status.metadata.name)
     return await observing(store, key.namespace)
 
 
@@ -40,9 +49,9 @@ async def any_held(store: Store, namespace: str) -> str:
     """For what cannot be told to be of one cluster: why nothing is done in any of them."""
     for status in (await store.list(StorageStatus, namespace)).items:
         if PAUSED in status.metadata.annotations:
-            return _paused(status)
+            return _paused(status.metadata.name)
     return await observing(store, namespace)
 
 
-def _paused(status: StorageStatus) -> str:
-    return f"the storage cluster {status.metadata.name} is paused; `qm resume {status.metadata.name}` goes on"
+def _paused(name: str) -> str:
+    return f"the storage cluster {name} is paused; `qm resume {name}` goes on"

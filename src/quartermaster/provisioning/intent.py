@@ -19,7 +19,7 @@ from quartermaster.planning.cluster import ClusterKey
 from quartermaster.provisioning.protocol import with_annotations, with_finalizer, without_finalizer
 from quartermaster.resources.kubernetes.core import Secret
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
-from quartermaster.resources.marks import INTENT, PROVISIONING_FINALIZER, VOLUME
+from quartermaster.resources.marks import INTENT, LEFT, PROVISIONING_FINALIZER, VOLUME
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.stores.base import Store
 from quartermaster.support import entropy
@@ -56,11 +56,11 @@ class Seal:
     def write(self, claim: PersistentVolumeClaim, intent: Intent) -> PersistentVolumeClaim:
         payload = msgspec.json.encode(intent)
         text = f"{self._digest(claim, payload)} {payload.decode()}"
-        return with_finalizer(with_annotations(claim, {INTENT: text}), PROVISIONING_FINALIZER)
+        return with_finalizer(with_annotations(claim, {INTENT: text, LEFT: ""}), PROVISIONING_FINALIZER)
 
-    def read(self, claim: PersistentVolumeClaim) -> Intent | None:
+    def read(self, claim: PersistentVolumeClaim, annotation: str = INTENT) -> Intent | None:
         """The intent that we wrote on this claim; None where there is none, it is not ours, or of another version."""
-        payload = self._payload(claim)
+        payload = self._payload(claim, annotation)
         try:
             return msgspec.json.decode(payload, type=Intent) if payload else None
         except msgspec.DecodeError:
@@ -68,15 +68,15 @@ class Seal:
 
     def check(self, claim: PersistentVolumeClaim) -> None:
         """TerminalError for an intent that is ours and cannot be read: what was begun must not be begun anew."""
-        if self._payload(claim) and self.read(claim) is None:
+        if any(self._payload(claim, one) and self.read(claim, one) is None for one in (INTENT, LEFT)):
             raise TerminalError(
                 f"cannot read the intent on the claim {claim.key}: another version of quartermaster wrote it",
                 hint="run the version that wrote it",
             )
 
-    def _payload(self, claim: PersistentVolumeClaim) -> str:
+    def _payload(self, claim: PersistentVolumeClaim, annotation: str) -> str:
         """What we sealed; "" for anything else."""
-        digest, _, payload = claim.metadata.annotations.get(INTENT, "").partition(" ")
+        digest, _, payload = claim.metadata.annotations.get(annotation, "").partition(" ")
         same = hmac.compare_digest(digest.encode(), self._digest(claim, payload.encode()).encode())
         return payload if payload and same else ""
 
@@ -85,7 +85,19 @@ class Seal:
 
 
 def without_intent(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-    return without_finalizer(with_annotations(claim, {INTENT: ""}), PROVISIONING_FINALIZER)
+    return without_finalizer(with_annotations(claim, {INTENT: "", LEFT: ""}), PROVISIONING_FINALIZER)
+
+
+def put_aside(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+    """For a volume that is to be placed anew. Nothing is taken or made by the intent any more; but the claim does not
+    go before somebody was asked to end what may be left of it.
+    """
+    return with_annotations(claim, {INTENT: "", LEFT: claim.metadata.annotations[INTENT]})
+
+
+def taken_up(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+    """The other way round, so that it is ended like one that was begun just now."""
+    return with_annotations(claim, {INTENT: claim.metadata.annotations[LEFT], LEFT: ""})
 
 
 def has_trace(claim: PersistentVolumeClaim) -> bool:
@@ -109,6 +121,14 @@ async def open_seal(store: Store, namespace: str) -> Seal:
         except AlreadyExistsError:
             continue
     raise NotFoundError(f"cannot read the secret {namespace}/{KEY_NAME}: it comes and goes")
+
+
+async def find_seal(store: Store, namespace: str) -> Seal | None:
+    """The same for somebody who only looks; None where there is none yet, and so nothing that it seals."""
+    try:
+        return Seal(_key_of(await store.get(Secret, KEY_NAME, namespace)))
+    except NotFoundError:
+        return None
 
 
 def _key_of(secret: Secret) -> bytes:

@@ -54,6 +54,7 @@ PROVISIONING: Final = "Provisioning"
 PROVISIONING_SUCCEEDED: Final = "ProvisioningSucceeded"
 PROVISIONING_FAILED: Final = "ProvisioningFailed"
 VOLUME_FAILED_DELETE: Final = "VolumeFailedDelete"
+VOLUME_FAILED_KEEP: Final = "VolumeFailedKeep"
 WAITING_FOR_CONSUMER: Final = "WaitForFirstConsumer"
 RESIZING: Final = "Resizing"  # also the type of a condition
 RESIZE_SUCCEEDED: Final = "VolumeResizeSuccessful"

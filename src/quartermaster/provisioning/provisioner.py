@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from quartermaster.backends.assigning import is_gone
 from quartermaster.engine import DONE, Request, Result
 from quartermaster.planning.cluster import ClusterKey
 from quartermaster.provisioning import claims
 from quartermaster.provisioning.expander import Expander
 from quartermaster.provisioning.holds import held
-from quartermaster.provisioning.intent import Intent, has_trace, record_of, without_intent
+from quartermaster.provisioning.intent import Intent, has_trace, put_aside, record_of, taken_up, without_intent
 from quartermaster.provisioning.protocol import (
     PROVISIONED,
     PROVISIONING,
@@ -30,9 +31,11 @@ from quartermaster.provisioning.taken import view_of
 from quartermaster.provisioning.telling import LOOK_AGAIN, Telling
 from quartermaster.provisioning.term import Term, Wakes
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
+from quartermaster.resources.marks import LEFT
 from quartermaster.resources.model import Key
 from quartermaster.support.errors import AlreadyExistsError, NotFoundError, UnavailableError
 
+_SOON = Result(requeue_after_s=1.0)
 _STEPS = 8  # more than any claim takes at once
 # What is not done while the cluster is held. A volume that is there is settled all the same: that only forgets.
 _HELD = (claims.Make, claims.Publish, claims.Undo)
@@ -61,6 +64,10 @@ class Provisioner:
         seal = await self._term.seal()
         seal.check(claim)
         intent = seal.read(claim) if has_trace(claim) else None
+        if intent is None and has_trace(claim):
+            left = seal.read(claim, LEFT)
+            if left is not None and claims.unwanted(claim, left):
+                claim, intent = await self._term.store.update(taken_up(claim)), left
         if intent is not None:
             return await self._go_on(claim, intent)
         if claim.spec.volume_name and not has_trace(claim):
@@ -76,11 +83,14 @@ class Provisioner:
         if volume is not None and not has_trace(claim):
             return DONE  # it waits to be bound, as most do when they come here: all that is taken need not be added up
         async with self._term.placing(key):
+            view = await self._term.view(key)
+            if view is not None and self._term.is_behind(view):
+                return _SOON
             situation = claims.Situation(
                 claim=claim,
                 storage_class=self._term.classes.get(Key("", claim.spec.storage_class_name or "")),
                 volume=volume,
-                view=await self._term.view(key),
+                view=view,
                 labels=self._term.host_labels(),
                 scheduled=self._term.setup.scheduled,
             )
@@ -179,9 +189,15 @@ class Provisioner:
 
     async def _undo(self, claim: PersistentVolumeClaim, intent: Intent, act: claims.Undo) -> Result:
         lost = act.lost or self._term.is_given_up(intent.cluster, act.desired.host)
+        asked = self._term.assigning.get(act.desired.host, act.desired.agent, act.desired.instance)
+        answered = act.desired.host if asked is not None and is_gone(asked) else ""
         if not await self._term.take_back(act.desired, lost=lost, made=False):
             return LOOK_AGAIN
-        await self._term.store.update(without_intent(claim))
+        # Where any host can keep a volume, one that was lost while it made it may have left it to the others.
+        left = None if act.anew else await self._term.end(intent.cluster, intent.volume, answered=answered)
+        if left is not None:
+            return await self._rest(claim, left, waits_for=(intent.cluster.status_name,))
+        await self._term.store.update(put_aside(claim) if act.anew else without_intent(claim))
         self._term.taken.forget(intent.volume.name)
         self._term.events.record(claim, PROVISIONING, f"took back the volume {intent.volume.name}: {act.why}")
         self._forget(claim.key, intent.volume.name)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from quartermaster.engine import Cache
 from quartermaster.planning.cluster import ClusterKey, VolumeView
 from quartermaster.provisioning.intent import Intent, Seal, record_of
@@ -63,7 +65,7 @@ class Taken:
                 found[name] = volume
         for name, size in self._growing.items():
             if name in found and size > found[name].size:
-                found[name] = VolumeView(name, size, found[name].hosts, found[name].details)
+                found[name] = replace(found[name], size=size)
         return tuple(found[name] for name in sorted(found))
 
     def _intent(self, claim: PersistentVolumeClaim, seal: Seal) -> Intent | None:

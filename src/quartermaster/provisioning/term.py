@@ -15,11 +15,14 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from quartermaster.backends.assigning import Assigning
-from quartermaster.backends.base import VolumeDriver
+from quartermaster.backends.assigning import Assigning, is_gone
+from quartermaster.backends.base import Volume, VolumeDriver, desired_now
 from quartermaster.engine import Scope
 from quartermaster.planning.cluster import ClusterKey, ClusterView, Desired
+from quartermaster.planning.gathering import settings_clusters, settings_of
 from quartermaster.planning.health import LOST
+from quartermaster.planning.matching import home_of
+from quartermaster.provisioning.claims import Quiet, Wait, host_is_lost, progress_of
 from quartermaster.provisioning.intent import Seal, open_seal, record_of
 from quartermaster.provisioning.protocol import is_growing
 from quartermaster.provisioning.taken import Taken, view_of
@@ -29,7 +32,7 @@ from quartermaster.resources.marks import INTENT, provisioner_of
 from quartermaster.resources.model import Key, Object
 from quartermaster.resources.mounts import Mount
 from quartermaster.resources.orchestration import Assignment, Host, assignment_name
-from quartermaster.resources.storage import StorageStatus
+from quartermaster.resources.storage import StorageCluster, StorageNode, StorageStatus, cluster_of
 from quartermaster.support.errors import NotFoundError
 
 # How many claims one change wakes.
@@ -132,6 +135,7 @@ class Term:
         self.classes = scope.caches.of(StorageClass)
         self.hosts = scope.caches.of(Host, setup.namespace)
         self.mounts = scope.caches.of(Mount, setup.namespace)
+        self._clusters = scope.caches.of(StorageCluster, setup.namespace)
         self.volumes.add_index("claim", _claim_of)
         self.mounts.add_index("claim", _claim_asked_for)
         self.taken = Taken(self.claims, self.volumes)
@@ -162,6 +166,11 @@ class Term:
         seal = await self.seal()
         return replace(view, volumes=self.taken.of(key, seal))
 
+    def is_behind(self, view: ClusterView) -> bool:
+        """Whether the cluster was declared otherwise since the leader looked: what a volume is like is decided once."""
+        now = settings_of(settings_clusters(self._clusters.list()).get(view.key), None)
+        return (now.replication, now.tls) != (view.settings.replication, view.settings.tls)
+
     def volumes_for(self, claim: Key) -> tuple[Key, ...]:
         return tuple(volume.key for volume in self.volumes.by_index("claim", str(claim)))
 
@@ -177,6 +186,11 @@ class Term:
         is_node = view is None or any(node.host == host for node in view.nodes)
         return not is_node and known is not None and known.status.state == LOST
 
+    async def is_declared(self, key: ClusterKey) -> bool:
+        """Whether there are nodes of the cluster, also before they were looked at."""
+        nodes = (await self.store.list(StorageNode, key.namespace)).items
+        return any(node.spec.type == key.type and key.name in (home_of(node), cluster_of(node)) for node in nodes)
+
     async def take_back(self, desired: Desired, *, lost: bool, made: bool) -> bool:
         """Have a volume gone from its host; True when it is, or when nobody will ever answer for that host.
 
@@ -191,6 +205,39 @@ class Term:
         return await self.assigning.retire(
             desired.host, desired.agent, desired.instance, lost=lost or deleted, ask=True
         )
+
+    async def end(self, key: ClusterKey, volume: Volume, *, answered: str = "") -> Wait | Quiet | None:
+        """Have a volume gone by the host that keeps it now, unless that is who `answered`; None when it is gone."""
+        view = self.setup.views(key)
+        if view is None and await self.is_declared(key):
+            return Quiet("nobody has looked at the cluster in this term: who keeps the volume now is not known yet")
+        desired = desired_now(self.setup.drivers[key.type], volume, view)
+        lost = host_is_lost(view, desired.host) or self.is_given_up(key, desired.host)
+        if desired.host == answered or await self.take_back(desired, lost=lost, made=True):
+            return None
+        assignment = self.assigning.get(desired.host, desired.agent, desired.instance)
+        return progress_of(assignment, desired) if assignment is not None else Quiet("it is asked for")
+
+    async def spare(self, key: ClusterKey, volume: Volume) -> bool | None:
+        """Ask for a volume again that was to be gone; False where it is gone, None where that cannot be told yet."""
+        view = self.setup.views(key)
+        if view is None and await self.is_declared(key):
+            return None
+        desired = desired_now(self.setup.drivers[key.type], volume, view)
+        asked = self.assigning.get(desired.host, desired.agent, desired.instance)
+        if asked is not None and asked.spec.absent:
+            if is_gone(asked):
+                return False
+            await self.assigning.ensure(desired)
+            return True
+        # Nobody else deletes it but who keeps it: whoever that is, he is not known here yet.
+        return None if any(self._is_ending(one, desired) for one in self.assigning.all()) else True
+
+    @staticmethod
+    def _is_ending(assignment: Assignment, desired: Desired) -> bool:
+        spec = assignment.spec
+        same = (spec.agent, spec.instance) == (desired.agent, desired.instance)
+        return same and bool(spec.absent) and not is_gone(assignment)
 
     async def _there(self, kind: type[Object], name: str) -> bool:
         try:

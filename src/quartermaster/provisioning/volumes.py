@@ -26,6 +26,7 @@ from quartermaster.resources.codec import from_document
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.resources.marks import CLUSTER_LABEL, NAMESPACE_LABEL, TYPE_LABEL, VOLUME, provisioner_of
+from quartermaster.resources.model import Key
 
 
 def persistent_volume(claim: PersistentVolumeClaim, intent: Intent, source: Mapping[str, Any]) -> PersistentVolume:
@@ -88,7 +89,11 @@ def handed_out(
             continue
         volume = record.volume
         size = max(volume.size, growing.get(volume.name, 0))
-        found[volume.name] = VolumeView(volume.name, size, volume.placement.hosts, dict(volume.placement.details))
+        claim = str(Key(one.spec.claim_ref.namespace, one.spec.claim_ref.name)) if one.spec.claim_ref else ""
+        details = dict(volume.placement.details)
+        found[volume.name] = VolumeView(
+            volume.name, size, volume.placement.hosts, details, claim, kept=not is_given_back(one)
+        )
     return tuple(found[name] for name in sorted(found))
 
 
@@ -103,6 +108,13 @@ class Change(msgspec.Struct, frozen=True):
     why: str
 
 
+class Keep(msgspec.Struct, frozen=True):
+    """The volume is to be written like this, when what was begun of its deletion is taken back."""
+
+    volume: PersistentVolume
+    why: str
+
+
 class Blocked(msgspec.Struct, frozen=True):
     why: str
 
@@ -112,7 +124,7 @@ class Remove(msgspec.Struct, frozen=True):
     why: str
 
 
-Fate = Leave | Change | Blocked | Remove
+Fate = Leave | Change | Keep | Blocked | Remove
 
 
 def fate(volume: PersistentVolume, provisioners: Collection[str]) -> Fate:
@@ -123,12 +135,17 @@ def fate(volume: PersistentVolume, provisioners: Collection[str]) -> Fate:
     if policy != DELETE:
         # Whoever keeps the data may delete the object, and what he keeps is his.
         bare = without_finalizer(volume, VOLUME_FINALIZER)
-        return Change(bare, f"it is kept: {policy}") if bare != volume else Leave(f"it is kept: {policy}")
+        return Keep(bare, f"it is kept: {policy}") if bare != volume else Leave(f"it is kept: {policy}")
     if not is_deleting(volume) and VOLUME_FINALIZER not in volume.metadata.finalizers:
         return Change(with_finalizer(volume, VOLUME_FINALIZER), "nobody deletes it but we")
-    if volume.status.phase != RELEASED or VOLUME_FINALIZER not in volume.metadata.finalizers:
+    if not is_given_back(volume) or VOLUME_FINALIZER not in volume.metadata.finalizers:
         return Leave("it is in use, or was deleted already")
     return _removal(volume)
+
+
+def is_given_back(volume: PersistentVolume) -> bool:
+    """Whether what is in it is not wanted any more."""
+    return volume.status.phase == RELEASED and volume.spec.persistent_volume_reclaim_policy == DELETE
 
 
 def _removal(volume: PersistentVolume) -> Fate:

@@ -23,7 +23,7 @@ from quartermaster.resources.names import (
     check_qualified_name,
     check_subdomain,
 )
-from quartermaster.resources.paths import join, lies_in
+from quartermaster.resources.paths import join, lies_in, parent
 from quartermaster.resources.rules import Rule, rules_of, update_rules_of
 from quartermaster.resources.schema import OPEN, Schema, full_schema_of, immutable_fields, metadata_schema
 from quartermaster.resources.validation import explain, nearest
@@ -163,9 +163,15 @@ def _all_problems(cls: type[Object], document: Document, unknown_ok: bool) -> li
 def _problems_by(schema: Schema, document: Document, unknown_ok: bool, checks: list[Rule]) -> list[Problem]:
     """What the schema finds, and of the checks what is not about the same."""
     found = list(islice(explain(document, schema, unknown_ok=unknown_ok), _PROBLEMS_LIMIT))
-    usable = _without(document, "", {problem.path for problem in found})
+    wrong = {problem.path for problem in found}
+    usable = _without(document, "", wrong)
+    left_out = wrong | {parent(path) for path in wrong if _is_element(path)}
     further = [problem for check in checks for problem in _as_far_as_possible(check, usable)]
-    return found + [p for p in further if not any(lies_in(p.path, other.path) for other in found)]
+    return found + [p for p in further if not any(lies_in(p.path, other) for other in left_out)]
+
+
+def _is_element(path: str) -> bool:
+    return path.endswith("]") and not path.endswith('"]')
 
 
 def _without(value: Any, path: str, wrong: set[str]) -> Any:

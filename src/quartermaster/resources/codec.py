@@ -55,13 +55,21 @@ def from_document(cls: type[T], document: Document) -> T:
     try:
         obj = msgspec.convert(document, cls, strict=False)
     except msgspec.ValidationError:
-        # An API server writes null for some fields that are unset.
-        obj = msgspec.convert(_without_nulls(document), cls, strict=False)
+        obj = _from_unusual(cls, document)
     # Nearly always there is nothing to set aside, and every object that is read comes this way.
     if _check_of(cls)(document):
         return obj
     unknown = _set_aside(document, _plan_of(cls))
     return msgspec.structs.replace(obj, unknown=unknown) if unknown else obj
+
+
+def _from_unusual(cls: type[T], document: Document) -> T:
+    """An API server writes null for some fields that are unset; a quantity of Kubernetes may be a number like 0.5."""
+    given = _without_nulls(document)
+    try:
+        return msgspec.convert(given, cls, strict=False)
+    except msgspec.ValidationError:
+        return msgspec.convert(_with_fractions_as_text(given), cls, strict=False)
 
 
 def encode(obj: Object) -> bytes:
@@ -153,6 +161,15 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(child) for child in value]
     return value
+
+
+def _with_fractions_as_text(value: Any) -> Any:
+    """A field that wants a number takes that text too."""
+    if isinstance(value, dict):
+        return {name: _with_fractions_as_text(child) for name, child in value.items()}
+    if isinstance(value, list):
+        return [_with_fractions_as_text(child) for child in value]
+    return str(value) if isinstance(value, float) else value
 
 
 def _set_aside(value: Any, plan: _Plan) -> Any:

@@ -11,8 +11,10 @@ from quartermaster.resources.model import Struct
 from quartermaster.resources.quantity import Amount
 from quartermaster.support.errors import Problem
 
-_PATH_PATTERN = r"^/.*[^/]$"
-_PATH_SAYS = "must be an absolute path"
+_DEVICE_PATTERN = r"^/.*[^/]$"
+_DEVICE_SAYS = 'must be an absolute path without "/" at its end, such as /dev/vdb'
+_DIRECTORY_PATTERN = r"^/.*[^/]/*$"
+_DIRECTORY_SAYS = "must be an absolute path, such as /srv/volumes, and not / itself"
 
 IPAddress = Annotated[str, declare(cel="isIP(self)", max_length=45)]
 
@@ -27,11 +29,11 @@ class DeviceFilter(Struct):
 
 
 Devices = Annotated[
-    tuple[Annotated[str, declare(pattern=_PATH_PATTERN, says=_PATH_SAYS, max_length=4096)], ...],
+    tuple[Annotated[str, declare(pattern=_DEVICE_PATTERN, says=_DEVICE_SAYS, max_length=4096)], ...],
     declare("Raw devices to use, such as /dev/vdb.", list_type="atomic", max_items=1024),
 ]
 Directories = Annotated[
-    tuple[Annotated[str, declare(pattern=_PATH_PATTERN, says=_PATH_SAYS, max_length=4096)], ...],
+    tuple[Annotated[str, declare(pattern=_DIRECTORY_PATTERN, says=_DIRECTORY_SAYS, max_length=4096)], ...],
     declare("Directories to use in place of devices.", list_type="atomic", max_items=1024),
 ]
 FilterOfDevices = Annotated[

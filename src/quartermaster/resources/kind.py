@@ -42,6 +42,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = False  # a kind that we define: it has a CRD
     status_subresource: bool = False
     generation: bool = False  # the store counts changes of what is neither metadata nor status
+    stands_alone: bool = False  # it neither owns nor is owned, so the collector has no need to look at it
     # Which host may write it, read off its name: "name" = the whole name, "suffix" = what follows the first dot.
     host: Literal["", "name", "suffix"] = ""
 

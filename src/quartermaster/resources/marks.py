@@ -36,7 +36,9 @@ MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "quartermaster"
 
 # On a PersistentVolumeClaim while its volume is being made: what was decided, and the hold until that is finished.
+# And what was decided before, where that was taken back and nothing is decided yet: something of it may be left.
 INTENT: Final = f"{DOMAIN}/intent"
+LEFT: Final = f"{DOMAIN}/left"
 PROVISIONING_FINALIZER: Final = f"{DOMAIN}/provisioning"
 
 # On a PersistentVolume: how it was made, and on which hosts and paths it is mounted. A Mount is held until it is not.

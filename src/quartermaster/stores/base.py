@@ -162,6 +162,21 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
+class Written(msgspec.Struct, frozen=True):
+    """Which objects were written, by name, each with its resourceVersion; `revision` is when that was asked."""
+
+    versions: dict[str, str]
+    revision: str
+
+
+class TellsWhatWasWritten(Protocol):
+    """A store that is asked cheaply which of many objects were written; to be told of each write would cost more."""
+
+    async def written(self, kind: type[Object], namespace: str, *, since: str = "") -> Written:
+        """Those of one namespace that are there and were written after `since`; all of them without it."""
+        ...
+
+
 class StreamsInitialState(Protocol):
     """A store that can send what is there as the beginning of a watch, so that no list has to be held in memory."""
 

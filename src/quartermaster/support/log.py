@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from quartermaster.support.redaction import redact
@@ -63,6 +64,17 @@ def configure(*, verbosity: int = 0, json: bool = False) -> None:
     _Settings.level = _LEVELS.get(verbosity, logging.DEBUG)
     _Settings.json = json
     _Settings.sink = None
+
+
+@contextmanager
+def told_by(sink: Any) -> Iterator[None]:
+    """Inside the block, warnings and worse go to `warning` and `error` of this one; to nobody where it is None."""
+    before = _Settings.level, _Settings.sink
+    _Settings.level, _Settings.sink = logging.WARNING if sink is not None else logging.CRITICAL, sink
+    try:
+        yield
+    finally:
+        _Settings.level, _Settings.sink = before
 
 
 def _open_sink() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from quartermaster.resources import PersistentVolume, from_document
 from quartermaster.resources.orchestration import Assignment, AssignmentStatus, assignment_name
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
-from quartermaster.support.errors import HostError
+from quartermaster.support.errors import HostError, MountConflictError
 
 from .bench import Bench
 from .subjects import SUBJECTS, Subject
@@ -177,6 +178,37 @@ async def test_a_mount_is_as_good_as_two_and_so_is_an_unmount(bench: Bench, tmp_
     assert str(target) not in [mount for _, _, mount in released["mounts"]]
     await driver.unmount(machine, published, target)
     assert bench.state(volume.placement.hosts[0]) == released
+
+
+async def test_what_somebody_else_has_mounted_is_never_unmounted(bench: Bench, tmp_path: Path) -> None:
+    volume = await bench.make("pvc-1", GIB)
+    driver, target = bench.backend.volumes(), tmp_path / "target"
+    host = volume.placement.hosts[0]
+    machine, published = fake_host(bench.machines[host]), persistent(bench, volume)
+    await machine.mounts.mount("foreign", str(target), type="tmpfs")
+    state = bench.state(host)
+    assert not driver.is_mounted(machine, published, target)
+    assert await driver.unmount(machine, published, target) is False
+    assert bench.state(host) == state
+
+
+async def test_a_volume_beneath_somebody_elses_mount_is_not_unmounted(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # on a modelled machine anybody may mount
+    volume = await bench.make("pvc-1", GIB)
+    driver, target = bench.backend.volumes(), tmp_path / "target"
+    host = volume.placement.hosts[0]
+    machine, published = fake_host(bench.machines[host]), persistent(bench, volume)
+    assert await driver.mount(machine, published, target) == target
+    (ours,) = [mount for mount in bench.machines[host].mounts if mount.target == str(target)]
+    other = replace(ours, id=99_999, parent=ours.id, source="foreign", number="0:999", root="/")
+    bench.machines[host].mounts.append(other)
+    state = bench.state(host)
+    assert driver.is_mounted(machine, published, target)
+    with pytest.raises(MountConflictError, match=r"cannot unmount pvc-1 from .*: foreign .* is mounted on top of it"):
+        await driver.unmount(machine, published, target)
+    assert bench.state(host) == state
 
 
 async def test_a_node_that_holds_a_volume_is_not_removable(bench: Bench) -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.backends.etcd.tool import Alarm, RaisedAlarm
+from quartermaster.backends.etcd.tool import Alarm, EtcdStatus, RaisedAlarm
 from quartermaster.resources.kubernetes.core import Event
 from quartermaster.resources.marks import LEAVING
 from quartermaster.resources.orchestration import Assignment, Host
 from quartermaster.stores.modify import modify
 from quartermaster.testing.simulation import run, simulated
 
-from .modelled import LEADERS, ModelledCluster, address, modelled
+from .modelled import LEADERS, SETTINGS, ModelledCluster, address, modelled
 
 pytestmark = pytest.mark.slow
 
@@ -111,6 +112,34 @@ async def test_the_only_member_without_its_data_is_not_started_and_says_so() -> 
         work = await made.store.get(Assignment, "etcd.h1", "default")
         assert work.status.state == "failed"
         assert "cannot start etcd-1: its data are not on this host" in work.status.message
+
+
+@simulated()
+async def test_members_are_asked_at_the_same_time_and_one_that_is_silent_once_in_a_look() -> None:
+    """Whoever is cut off is waited for, and everybody waits for who asks."""
+    takes_s, together, most = 2.0, 0, 0
+    asked: list[tuple[float, str]] = []
+    async with modelled("h1", "h2", "h3") as made:
+        await made.settle("h1", "h2", "h3")
+        answer = made.etcd.status
+
+        async def slow(client_url: str) -> EtcdStatus | None:
+            nonlocal together, most
+            together += 1
+            most = max(most, together)
+            asked.append((asyncio.get_running_loop().time(), client_url))
+            await asyncio.sleep(takes_s)
+            together -= 1
+            return await answer(client_url)
+
+        made.lose("h3")
+        await asyncio.sleep(SETTINGS.look_s + 10)
+        made.etcd.status = slow  # type: ignore[method-assign]
+        await asyncio.sleep(4 * SETTINGS.look_s)
+    times = [at for at, client_url in asked if address("h3") in client_url]
+    assert most == 3
+    assert len(times) >= 2
+    assert min(later - at for at, later in pairwise(times)) > takes_s
 
 
 @simulated()

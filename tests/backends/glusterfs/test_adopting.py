@@ -9,16 +9,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.backends.glusterfs.adopting import Adoption, adopt
-from quartermaster.backends.glusterfs.daemon import DAEMON
+from quartermaster.backends.assigning import first_assignment
+from quartermaster.backends.glusterfs.adopter import GlusterAdopter, adoption_of
+from quartermaster.backends.glusterfs.adopting import FoundPool, find
+from quartermaster.backends.glusterfs.daemon import DAEMON, recorded_identity
+from quartermaster.backends.glusterfs.fake import FOREIGN
 from quartermaster.backends.glusterfs.keeping import volume_config
 from quartermaster.backends.glusterfs.model import Peer
 from quartermaster.backends.glusterfs.survey import SURVEY, Survey, SurveyedBase
-from quartermaster.cli.adopting import _assignment, _node_config, _storage_node
 from quartermaster.host import Daemon
 from quartermaster.host.fake.machine import ROOT, FakeProcess
-from quartermaster.planning.cluster import VolumeView
+from quartermaster.planning.cluster import Desired, VolumeView
 from quartermaster.resources.marks import NODE_FINALIZER
+from quartermaster.resources.orchestration import SUCCEEDED, assignment_name
 from tests.backends.conformance.bench import NAMESPACE
 
 from .modelled import GIB, VOLUME, Cluster
@@ -39,7 +42,7 @@ async def surveys_of(cluster: Cluster) -> dict[str, Survey]:
     found = {}
     agent = cluster.bench._agents[SURVEY]
     for host in cluster.bench.machines:
-        assignment = _assignment(NAMESPACE, host, SURVEY, {})
+        assignment = first_assignment(NAMESPACE, Desired(host, SURVEY, {}))
         context = with_fields(cluster.bench.context(host, agent), assignment=assignment)
         told = await agent.configure_local_service(context)
         found[host] = msgspec.convert(msgspec.json.decode(msgspec.json.encode(told)), Survey)
@@ -54,26 +57,26 @@ def lose_the_store(cluster: Cluster) -> None:
     bench.memory.clear()
 
 
-def write(cluster: Cluster, found: Adoption) -> None:
+def write(cluster: Cluster, found: FoundPool) -> None:
     """As `qm adopt --yes` does."""
-    bench = cluster.bench
-    for node in found.nodes:
-        made = _assignment(NAMESPACE, node.host, "glusterd", _node_config(found.key, node))
-        bench.assignments[made.metadata.name] = made
-        declared = _storage_node(found.key, node)
-        metadata = replace(declared.metadata, finalizers=(NODE_FINALIZER,))
-        bench.nodes[node.name] = replace(declared, metadata=metadata)
-    for volume in found.volumes:
-        bench.volumes[volume.name] = VolumeView(
-            volume.name, volume.size, volume.placement.hosts, dict(volume.placement.details)
-        )
+    bench, adoption = cluster.bench, adoption_of(found)
+    for adopted in adoption.volumes:
+        volume = adopted.volume
+        placed = volume.placement
+        bench.volumes[volume.name] = VolumeView(volume.name, volume.size, placed.hosts, dict(placed.details))
+    for desired in adoption.assignments:
+        bench.ask(desired)
+    for node in adoption.nodes:
+        metadata = replace(node.metadata, finalizers=(NODE_FINALIZER,))
+        bench.nodes[node.metadata.name] = replace(node, metadata=metadata)
+    bench.memory = dict(GlusterAdopter().remember(bench.memory, adoption))
 
 
 async def test_nodes_and_volumes_are_what_they_were(cluster: Cluster) -> None:
     before = dict(cluster.bench.volumes)
     surveys = await surveys_of(cluster)
     lose_the_store(cluster)
-    found = adopt(surveys, NAMESPACE)
+    found = find(surveys, NAMESPACE)
     assert found.mistakes == ()
     assert [(node.name, node.host, [disk.path for disk in node.disks]) for node in found.nodes] == [
         (host, host, ["/dev/vdb"]) for host in ("h1", "h2", "h3")
@@ -89,7 +92,7 @@ async def test_what_was_written_down_is_served_again_and_nothing_of_it_is_change
     disks = {host: cluster.bench.state(host)["disks"] for host in cluster.bench.machines}
     lose_the_store(cluster)
     cluster.gluster.commands_run.clear()
-    write(cluster, adopt(surveys, NAMESPACE))
+    write(cluster, find(surveys, NAMESPACE))
     plan = await cluster.rounds(6)
     assert plan.ready.holds, plan.ready.message
     assert not plan.degraded.holds, plan.degraded.message
@@ -109,7 +112,7 @@ async def test_all_mistakes_are_told_at_once(cluster: Cluster) -> None:
     surveys["h2"] = replace(
         surveys["h2"], bases={path: SurveyedBase(base.total, replace(base.identity, uuid="another"))}
     )
-    found = adopt(surveys, "elsewhere", cluster="other")
+    found = find(surveys, "elsewhere", cluster="other")
     assert len(found.mistakes) == 4
     text = "\n".join(found.mistakes)
     for part in ("use -n storage", "other was asked for", "let it join, or give it up", "belongs to another glusterd"):
@@ -117,13 +120,82 @@ async def test_all_mistakes_are_told_at_once(cluster: Cluster) -> None:
 
 
 async def test_a_peer_that_is_given_up_by_name_is_no_mistake_and_its_bricks_are_known_as_lost(cluster: Cluster) -> None:
-    surveys = await surveys_of(cluster)
-    del surveys["h3"]
     address = cluster.bench.address("h3")
-    assert len(adopt(surveys, NAMESPACE).mistakes) == 1
-    found = adopt(surveys, NAMESPACE, lost=[address])
+    cluster.lose("h3")
+    surveys = {host: told for host, told in (await surveys_of(cluster)).items() if host != "h3"}
+    assert len(find(surveys, NAMESPACE).mistakes) == 1
+    found = find(surveys, NAMESPACE, lost=[address])
     assert found.mistakes == ()
     assert [brick["host"] for brick in found.volumes[0].placement.details["bricks"]] == ["h1", "h2", address]
+
+
+async def test_a_peer_that_answers_cannot_be_given_up(cluster: Cluster) -> None:
+    surveys = await surveys_of(cluster)
+    del surveys["h3"]
+    found = find(surveys, NAMESPACE, lost=[cluster.bench.address("h3"), "10.9.9.9"])
+    assert len(found.mistakes) == 2
+    assert "it answers; let its host join" in found.mistakes[0]
+    assert "10.9.9.9: the pool has no such peer" in found.mistakes[1]
+
+
+@pytest.mark.slow
+async def test_a_peer_that_was_given_up_leaves_the_pool_when_its_bricks_are_elsewhere(cluster: Cluster) -> None:
+    bench, address = cluster.bench, cluster.bench.address("h3")
+    bench.add("h4")
+    await cluster.rounds(4)
+    cluster.lose("h3")
+    surveys = {host: told for host, told in (await surveys_of(cluster)).items() if host != "h3"}
+    lose_the_store(cluster)
+    found = find(surveys, NAMESPACE, lost=[address])
+    assert found.mistakes == ()
+    assert found.given_up == {cluster.gluster.uuid(address): address}
+    write(cluster, found)
+    plan = await cluster.rounds(12)
+    assert cluster.bricks() == ["h1", "h2", "h4"]
+    assert address not in cluster.gluster.pool_of(bench.address("h1")).members
+    assert not plan.degraded.holds, plan.degraded.message
+    assert not cluster.gluster.is_lost(VOLUME)
+
+
+async def test_a_host_that_the_pool_knows_by_another_address_than_its_first_is_written_with_that(
+    cluster: Cluster,
+) -> None:
+    surveys = await surveys_of(cluster)
+    addresses = {host: (cluster.bench.address(host),) for host in surveys}
+    assert [node.addresses for node in find(surveys, NAMESPACE, addresses=addresses).nodes] == [()] * 3
+    second = {**addresses, "h3": ("192.168.0.3", *addresses["h3"])}
+    nodes = adoption_of(find(surveys, NAMESPACE, addresses=second)).nodes
+    networks = [node.spec.storage_network for node in nodes]
+    assert [one.ips if one is not None else () for one in networks] == [(), (), addresses["h3"]]
+    (note,) = find(surveys, NAMESPACE, addresses={**addresses, "h3": ("192.168.0.3",)}).notes
+    assert f"the pool knows host h3 as {addresses['h3'][0]}; new bricks are named 192.168.0.3" in note
+
+
+@pytest.mark.parametrize(
+    ("brick", "mounted", "why"),
+    [
+        ("/bricks", "/srv", "the brick /bricks is in the root of the host"),
+        ("/data/one", "/data/one", "the brick /data/one is a file system of its own"),
+        ("/data/one/brick", "/data/one", ""),
+    ],
+)
+async def test_a_brick_that_has_no_directory_for_bricks_around_it_is_a_mistake(
+    tmp_path: Path, brick: str, mounted: str, why: str
+) -> None:
+    cluster = Cluster(tmp_path)
+    gluster, bench = cluster.gluster, cluster.bench
+    bench.add("h1")
+    await surveys_of(cluster)
+    machine, address = bench.machines["h1"], bench.address("h1")
+    machine.processes[FOREIGN] = FakeProcess(Daemon(FOREIGN, argv=("glusterd",)), pid=1)
+    disk = machine.disks["/dev/vdb"]
+    machine.mounts.append(replace(ROOT, id=77, source=disk.path, target=mounted, number=disk.number))
+    for number, path in ((disk.number, mounted), (ROOT.number, "/data"), (ROOT.number, "/")):
+        machine.directories[number, path] = None
+    gluster.create(address, BY_HAND, (1, 0, False), [f"{address}:{brick}"])
+    mistakes = find(await surveys_of(cluster), NAMESPACE, cluster="old").mistakes
+    assert len(mistakes) == (1 if why else 0), mistakes
+    assert all(why in one for one in mistakes)
 
 
 async def by_hand(cluster: Cluster) -> None:
@@ -133,7 +205,7 @@ async def by_hand(cluster: Cluster) -> None:
     await surveys_of(cluster)  # the model knows a host when something was asked there
     for machine in bench.machines.values():
         machine.directories[ROOT.number, BRICKS] = None
-        machine.processes[DAEMON] = FakeProcess(Daemon(DAEMON, argv=("glusterd",)), pid=1)
+        machine.processes[FOREIGN] = FakeProcess(Daemon(FOREIGN, argv=("glusterd",)), pid=1)
     first, *others = (bench.address(host) for host in bench.machines)
     for address in others:
         gluster.probe(first, address)
@@ -146,7 +218,7 @@ async def test_a_pool_that_was_made_by_hand_is_marked_and_else_left_as_it_is(tmp
     cluster = Cluster(tmp_path)
     await by_hand(cluster)
     before = dict(cluster.gluster.volume(cluster.bench.address("h1"), BY_HAND).options)
-    found = adopt(await surveys_of(cluster), NAMESPACE, cluster="old")
+    found = find(await surveys_of(cluster), NAMESPACE, cluster="old")
     assert found.mistakes == ()
     assert found.key.name == "old"
     assert [(node.name, node.disks, node.directories) for node in found.nodes] == [
@@ -157,9 +229,6 @@ async def test_a_pool_that_was_made_by_hand_is_marked_and_else_left_as_it_is(tmp
     assert volume.size > 0
     cluster.bench.key = found.key
     write(cluster, found)
-    config = volume_config(BY_HAND, volume.size, volume.placement.details, "h1", existing=True)
-    made = _assignment(NAMESPACE, "h1", "glusterfs-volume", {**config, "adopted": True}, BY_HAND)
-    cluster.bench.assignments[made.metadata.name] = made
     plan = await cluster.rounds(6)
     assert plan.ready.holds, plan.ready.message
     after = cluster.gluster.volume(cluster.bench.address("h1"), BY_HAND)
@@ -172,5 +241,78 @@ async def test_a_pool_that_was_made_by_hand_is_marked_and_else_left_as_it_is(tmp
     assert [brick.path for brick in after.bricks] == [f"{BRICKS}/{BY_HAND}"] * 3
 
 
+async def test_a_volume_that_was_made_by_hand_stays_as_it_is_when_another_host_takes_it_over(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await by_hand(cluster)
+    found = find(await surveys_of(cluster), NAMESPACE, cluster="old")
+    cluster.bench.key = found.key
+    write(cluster, found)
+    await cluster.rounds(6)
+    volume = cluster.gluster.volume(cluster.bench.address("h2"), BY_HAND)
+    before = dict(volume.options)
+    cluster.lose("h1")
+    await cluster.rounds(6)
+    kept = [one.spec.host for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-volume"]
+    assert kept[-1] != "h1"
+    assert (volume.options, volume.limit) == (before, 0)
+
+
+async def test_who_takes_a_volume_over_sees_on_itself_that_it_was_made_by_hand(tmp_path: Path) -> None:
+    """An earlier version did not tell him."""
+    cluster = Cluster(tmp_path)
+    await by_hand(cluster)
+    found = find(await surveys_of(cluster), NAMESPACE, cluster="old")
+    cluster.bench.key = found.key
+    write(cluster, found)
+    await cluster.rounds(6)
+    volume = cluster.gluster.volume(cluster.bench.address("h2"), BY_HAND)
+    before = dict(volume.options)
+    (adopted,) = found.volumes
+    config = volume_config(BY_HAND, adopted.size, adopted.placement.details, "h2", existing=True)
+    assert config.pop("adopted")
+    cluster.bench.ask(Desired("h2", "glusterfs-volume", config, BY_HAND))
+    await cluster.bench.work()
+    assert cluster.bench.assignments[assignment_name("glusterfs-volume", "h2", BY_HAND)].status.state == SUCCEEDED
+    assert (volume.options, volume.limit) == (before, 0)
+
+
+async def test_a_volume_that_was_made_by_hand_is_so_still_when_it_is_adopted_again(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await by_hand(cluster)
+    found = find(await surveys_of(cluster), NAMESPACE, cluster="old")
+    cluster.bench.key = found.key
+    write(cluster, found)
+    await cluster.rounds(6)
+    (volume,) = find(await surveys_of(cluster), NAMESPACE, cluster="old").volumes
+    assert not volume.ours
+    assert volume_config(BY_HAND, volume.size, volume.placement.details, "h1", existing=True)["adopted"]
+
+
+@pytest.mark.parametrize("was_found_before", [True, False])
+async def test_where_somebody_else_runs_glusterd_none_is_started_while_his_is_down(
+    tmp_path: Path, was_found_before: bool
+) -> None:
+    cluster = Cluster(tmp_path)
+    await by_hand(cluster)
+    bench = cluster.bench
+    found = find(await surveys_of(cluster), NAMESPACE, cluster="old")
+    bench.key = found.key
+    write(cluster, found)
+    if was_found_before:
+        await cluster.rounds(2)
+    his = bench.machines["h3"].processes[FOREIGN]
+    his.lives = False
+    await cluster.rounds(2)
+    node = bench.assignments[assignment_name("glusterd", "h3")]
+    assert "it was started by somebody else, and does not answer" in node.status.message
+    assert DAEMON not in bench.machines["h3"].processes
+    his.lives = True
+    await cluster.rounds(3)
+    assert bench.assignments[node.metadata.name].status.state == SUCCEEDED
+    identity = recorded_identity(bench.context("h3", bench._agents["glusterd"]).directory)
+    assert identity is not None
+    assert (identity.uuid, identity.own) == (cluster.gluster.uuid(bench.address("h3")), False)
+
+
 async def test_without_a_glusterd_that_runs_nothing_can_be_adopted() -> None:
-    assert adopt({"h1": Survey()}, NAMESPACE).mistakes == ("glusterd runs on none of the hosts",)
+    assert find({"h1": Survey()}, NAMESPACE).mistakes == ("glusterd runs on none of the hosts",)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from quartermaster.backends.glusterfs.layouts import Layout, Room, choose_rooms, choose_substitute
 from quartermaster.planning.cluster import Verdict
 
-GIB = 1 << 30
+from .modelled import GIB, VOLUME, Cluster
 
 
 def room(node: str, free: int = 10, zone: int = 1, base: str = "/b1") -> Room:
@@ -78,3 +80,20 @@ def test_a_substitute_is_in_a_zone_of_its_own() -> None:
 def test_without_a_substitute_it_is_said_what_is_needed() -> None:
     found = choose_substitute([room("n1", 9)], Layout(), GIB, 2, [("n1", 1), ("n2", 1)])
     assert found == Verdict(False, "NoSubstitute", "there is no other node to take it: 3 copies need a node each")
+
+
+async def test_volumes_whose_copies_share_a_zone_since_zones_were_changed_are_named(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    for zone, name in enumerate(("h1", "h2", "h3", "h4"), 1):
+        cluster.bench.add(name, devices=["/dev/vdb"], glusterfs={"zone": zone})
+    await cluster.bench.settle()
+    cluster.bench.online = True
+    await cluster.bench.make(VOLUME, GIB)
+    first, second, _ = cluster.bench.volumes[VOLUME].hosts
+    assert "sharedZones" not in (await cluster.rounds(2)).details
+    zone = {"h1": 1, "h2": 2, "h3": 3, "h4": 4}[first]
+    cluster.bench.declare(second, devices=["/dev/vdb"], glusterfs={"zone": zone})
+    assert (await cluster.rounds(2)).details["sharedZones"] == f"pvc-1 in zone {zone}"
+    for name in cluster.bench.machines:
+        cluster.bench.declare(name, devices=["/dev/vdb"], glusterfs={"zone": 1})  # then there are none to spread over
+    assert "sharedZones" not in (await cluster.rounds(2)).details

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.backends.glusterfs import pool_agent
+from quartermaster.backends.glusterfs import parsing, pool_agent
 from quartermaster.backends.glusterfs.facts import read_memory, write_memory
+from quartermaster.planning.cluster import Desired
 from quartermaster.resources.marks import ABANDON
+from quartermaster.resources.orchestration import FAILED, assignment_name
 from quartermaster.support.errors import HostError
 
 from .modelled import VOLUME, Cluster
@@ -144,6 +146,49 @@ async def test_an_agent_gives_up_no_brick_when_something_is_to_be_healed_since_i
     assert cluster.bricks() == ["h1", "h2", "h3"]
 
 
+@pytest.fixture
+def listing_no_bricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gluster says what is to be healed, and leaves out every brick."""
+    found = parsing.read_answer(b"<cliOutput><healInfo><bricks/></healInfo><opRet>0</opRet></cliOutput>", "ask")
+    counts = parsing.heal_counts
+    monkeypatch.setattr(parsing, "heal_counts", lambda _, bricks: counts(found, bricks))
+
+
+async def test_an_agent_gives_up_no_brick_on_an_answer_that_lists_none(
+    cluster: Cluster, listing_no_bricks: None
+) -> None:
+    desired = {
+        "volume": VOLUME,
+        "old": cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).bricks[2].name,
+        "new": f"{cluster.bench.address('h4')}:/srv/new",
+    }
+    cluster.bench.ask(Desired("h1", "glusterfs-move", desired, "brick-pvc-1"))
+    await cluster.bench.work()
+    move = cluster.bench.assignments[assignment_name("glusterfs-move", "h1", "brick-pvc-1")]
+    assert "not all of its bricks answer" in move.status.message
+    assert cluster.bricks() == ["h1", "h2", "h3"]
+
+
+async def test_a_volume_is_not_counted_whole_by_an_answer_that_lists_no_bricks(
+    cluster: Cluster, listing_no_bricks: None
+) -> None:
+    pool = next(one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-pool")
+    desired = {**(pool.spec.desired or {}), "watch": [VOLUME]}
+    told = await cluster.bench.run(replace(pool, spec=replace(pool.spec, desired=desired)))
+    assert told is not None
+    assert "pending" not in told["volumes"][VOLUME]
+
+
+async def test_what_is_left_of_a_brick_stays_on_an_answer_that_lists_none(
+    cluster: Cluster, listing_no_bricks: None
+) -> None:
+    machine = cluster.bench.machines["h3"]
+    number, brick = next((number, path) for number, path in machine.directories if path.endswith(VOLUME))
+    machine.directories[number, f"{brick}.m7"] = None
+    await cluster.rounds(3)
+    assert (number, f"{brick}.m7") in machine.directories
+
+
 async def test_a_brick_that_was_to_leave_and_dies_before_it_could_is_made_anew(cluster: Cluster) -> None:
     await let_it_be_about_to_leave(cluster, "h3")
     cluster.lose("h3")
@@ -180,6 +225,74 @@ async def test_a_brick_that_was_dead_and_is_back_before_it_was_given_up_stays(cl
 
 
 @pytest.mark.slow
+async def test_an_agent_gives_up_no_brick_that_was_dead_and_runs_again(cluster: Cluster) -> None:
+    machine = cluster.bench.machines["h3"]
+    device = machine.disks["/dev/vdb"]
+    mounts = [mount for mount in machine.mounts if mount.number == device.number]
+    pull_disk(cluster, "h3")
+    await let_it_be_decided(cluster, '"dead":true')
+    machine.put_disk(device, "/dev/vdb")
+    machine.mounts += mounts
+    move = next(one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-move")
+    with pytest.raises(HostError, match="runs again"):
+        await cluster.bench.run(move)
+    assert cluster.bricks() == ["h1", "h2", "h3"]
+
+
+def start_bricks_anew(cluster: Cluster, *hosts: str) -> None:
+    """They were away for a moment in which nobody looked."""
+    volume = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME)
+    for brick in volume.bricks:
+        brick.starts += brick.address in [cluster.bench.address(host) for host in hosts]
+
+
+@pytest.mark.slow
+async def test_an_agent_makes_no_brick_anew_from_copies_that_were_started_since_they_were_known_to_be_whole(
+    cluster: Cluster,
+) -> None:
+    pull_disk(cluster, "h3")
+    await let_it_be_decided(cluster, '"dead":true')
+    move = next(one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-move")
+    start_bricks_anew(cluster, "h1", "h2")
+    with pytest.raises(HostError, match="0 of the copies that were whole have run since"):
+        await cluster.bench.run(move)
+    assert cluster.bricks() == ["h1", "h2", "h3"]
+
+
+@pytest.mark.slow
+async def test_a_copy_that_knows_of_less_than_another_one_is_no_source_and_a_person_is_told(cluster: Cluster) -> None:
+    """It was cut off for a moment: nobody has seen that, and it is the same process."""
+    pull_disk(cluster, "h3")
+    await let_it_be_decided(cluster, '"dead":true')
+    name, move = next(one for one in cluster.bench.assignments.items() if one[1].spec.agent == "glusterfs-move")
+    brick = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).bricks[0]
+    brick.behind, brick.complete = 3, False
+    told = {**(move.spec.desired or {}), "sources": [brick.name]}
+    asked = replace(move, spec=replace(move.spec, desired=told))
+    with pytest.raises(HostError, match="they lack something") as refused:
+        await cluster.bench.run(asked)
+    assert cluster.bricks() == ["h1", "h2", "h3"]
+    failed = replace(move.status, state=FAILED, message=str(refused.value), observed_generation=move.spec.generation)
+    cluster.bench.assignments[name] = replace(move, status=failed)
+    plan = await cluster.bench.plan()
+    assert "serial-h3 in spec.wipe of StorageNode h3" in plan.details["stuck"]
+    await cluster.rounds(10)  # the other copy is whole, and is asked for as well
+    assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
+    assert not cluster.gluster.is_lost(VOLUME)
+
+
+async def test_a_copy_that_was_started_anew_between_two_looks_may_lack_something_until_it_was_counted(
+    cluster: Cluster,
+) -> None:
+    start_bricks_anew(cluster, "h2")
+    await cluster.bench.work(again=True)
+    plan = await cluster.bench.plan()
+    assert read_memory(plan.memory).behind == {VOLUME: (1,)}
+    plan = await cluster.rounds(3)
+    assert read_memory(plan.memory).behind == {}
+
+
+@pytest.mark.slow
 async def test_a_move_is_held_back_when_the_copies_that_it_was_to_be_made_from_may_lack_something(
     cluster: Cluster,
 ) -> None:
@@ -191,6 +304,36 @@ async def test_a_move_is_held_back_when_the_copies_that_it_was_to_be_made_from_m
     held = await cluster.bench.plan()
     assert read_memory(held.memory).moves[VOLUME].open.sources == ()
     assert "bring it back" in held.details["stuck"]
+
+
+@pytest.mark.slow
+async def test_copies_that_are_in_doubt_only_since_a_move_was_decided_are_compared_too(cluster: Cluster) -> None:
+    pull_disk(cluster, "h3")
+    await let_it_be_decided(cluster, '"dead":true')
+    memory = read_memory(cluster.bench.memory)
+    cluster.bench.memory = write_memory(replace(memory, behind={VOLUME: (0, 1, 2)}))
+    await cluster.rounds(10)
+    assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
+    assert not cluster.gluster.is_lost(VOLUME)
+
+
+async def test_a_lost_disk_that_nobody_knows_is_given_up_by_its_file_system(cluster: Cluster) -> None:
+    """Its node was declared anew, and has other disks since."""
+    await let_miss_something(cluster, "h2")
+    cluster.lose("h3", for_good=False)
+    await cluster.rounds(2, healing=False)
+    pull_disk(cluster, "h1")
+    await cluster.rounds(2, healing=False)
+    name, node = next(one for one in cluster.bench.assignments.items() if one[1].metadata.name == "glusterd.h1")
+    (disk,) = (node.spec.desired or {})["devices"]
+    stripped = {**(node.spec.desired or {}), "devices": []}
+    cluster.bench.assignments[name] = replace(node, spec=replace(node.spec, desired=stripped))
+    plan = await cluster.bench.plan()
+    named = disk["uuid"]
+    assert f"give the disk up by naming {named} in spec.wipe of StorageNode h1" in plan.details["stuck"]
+    cluster.bench.declare("h1", devices=["/dev/vdb"], wipe=[named])
+    plan = await cluster.bench.plan()
+    assert read_memory(plan.memory).moves[VOLUME].open.dead
 
 
 @pytest.mark.slow
@@ -270,3 +413,18 @@ async def test_what_is_to_be_healed_and_does_not_get_less_is_asked_for(
 
 def asked_to_heal(cluster: Cluster) -> int:
     return sum(argv[-2:] == ("heal", VOLUME) for _, argv in cluster.gluster.commands_run)
+
+
+async def test_a_cluster_with_a_volume_that_cannot_be_written_to_is_not_ready_either(cluster: Cluster) -> None:
+    """Else it would be ONLINE because its nodes are ready, OFFLINE because of the volume, and so on for ever."""
+    await cluster.rounds(2)
+    asked = cluster.bench.assignments
+    name, told = next((one, two) for one, two in asked.items() if two.spec.agent == "glusterfs-pool")
+    result = told.status.result or {}
+    fact = result["volumes"][VOLUME]
+    volumes = {VOLUME: {**fact, "offline": fact["bricks"][:2]}}
+    status = replace(told.status, result={**result, "volumes": volumes})
+    cluster.bench.assignments[name] = replace(told, status=status)
+    plan = await cluster.bench.plan()
+    assert (plan.usable.holds, plan.ready.holds) == (False, False)
+    assert plan.ready.reason == "VolumesUnusable"

@@ -75,6 +75,7 @@ class MortalFiles:
     def write(self, path: Path, data: bytes, *, lasting: bool = True) -> None:
         self._life.before()
         # Not the fsynced way: thousands of them, and nobody cuts the power here.
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.new")
         temporary.write_bytes(data)
         temporary.rename(path)
@@ -88,6 +89,16 @@ class MortalFiles:
     def link(self, path: Path, target: str) -> None:
         self._life.before()
         self._files.link(path, target)
+        self._life.after()
+
+    def make_directory(self, path: Path) -> None:
+        self._life.before()
+        path.mkdir(parents=True, exist_ok=True)
+        self._life.after()
+
+    def remove_directory(self, path: Path) -> None:
+        self._life.before()
+        self._files.remove_directory(path)
         self._life.after()
 
 

@@ -65,7 +65,8 @@ def connector_in(world: World, **options: Any) -> Connector:
         **options,
     )
     machine = msgspec.structs.replace(connector._machine, files=SteppedFiles(world))
-    return Connector(machine, connector._settings)
+    # On a machine with too much work a dozen programs take longer than on a host that hangs.
+    return Connector(machine, msgspec.structs.replace(connector._settings, rollback_timeout_s=300.0))
 
 
 def in_process(world: World, work: Callable[[], Coroutine[Any, Any, Any]]) -> Callable[[], tuple[int, Any]]:

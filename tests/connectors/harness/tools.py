@@ -1,4 +1,4 @@
-"""Programs that many drivers use: mount, umount, stat, tee, losetup."""
+"""Programs that many drivers use: mount, umount, stat, tee, losetup, dd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.connectors.harness.world import World
 
 _SHOWN = {"nfs": "nfs4", "glusterfs": "fuse.glusterfs", "quobyte": "fuse.quobyte", "fuse.ceph": "fuse.ceph-fuse"}
 
-COMMON = {name: f"{__name__}:{name}" for name in ("mount", "umount", "stat", "tee", "losetup")}
+COMMON = {name: f"{__name__}:{name}" for name in ("mount", "umount", "stat", "tee", "losetup", "dd")}
 
 
 def mount(world: World, arguments: list[str], _stdin: str) -> Answer:
@@ -32,7 +32,7 @@ def mount(world: World, arguments: list[str], _stdin: str) -> Answer:
     return 0, "", ""
 
 
-def hanging_mount(_world: World, _arguments: list[str], _stdin: str) -> Answer:
+def hanging(_world: World, _arguments: list[str], _stdin: str) -> Answer:
     time.sleep(30)
     return 0, "", ""
 
@@ -82,8 +82,10 @@ def losetup(world: World, arguments: list[str], _stdin: str) -> Answer:
         number = 0
         while (world.path("sys/class/block") / f"loop{number}").exists():
             number += 1
-        size = str(Path(file).stat().st_size // 512)
-        node = world.add_device(f"loop{number}", size=size, loop__backing_file=file)
+        below = world.path("sys/class/block") / Path(file).name / "size"
+        size = below.read_text() if below.exists() else str(Path(file).stat().st_size // 512)
+        read_only = "1" if "--read-only" in arguments else "0"
+        node = world.add_device(f"loop{number}", size=size, ro=read_only, loop__backing_file=file)
         return 0, f"{node}\n", ""
     device = Path(arguments[-1])
     directory = world.path("sys/class/block") / device.name
@@ -95,3 +97,12 @@ def losetup(world: World, arguments: list[str], _stdin: str) -> Answer:
     else:
         world.drop_device(device.name)
     return 0, "", ""
+
+
+def dd(world: World, arguments: list[str], _stdin: str) -> Answer:
+    """Reads what the fact `away` does not say to be gone: file → what the program says, empty for one that hangs."""
+    file = option(arguments, "if")
+    reason = world.fact("away", {}).get(file)
+    if reason == "":
+        time.sleep(30)
+    return (1, "", f"dd: error reading '{file}': {reason}") if reason else (0, "", "")

@@ -168,6 +168,11 @@ class World:
             if "argv" in entry
         ]
 
+    def started(self) -> list[list[str]]:
+        """What programs have started in their turn: not the library's choice, and seen by every user all the same."""
+        lines = (self.directory / "log").read_text().splitlines()
+        return [entry["started"] for entry in map(json.loads, lines) if "started" in entry]
+
     def forget(self) -> None:
         (self.directory / "log").write_text("")
         self.unplan()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -97,6 +98,7 @@ class Administrator:
     async def declare(self, host: str) -> None:
         """What is left on its disks of an earlier time as a node is not wanted any more."""
         self._machines[host].clear()
+        self._machines[host].leaving = False
         spec = StorageNodeSpec(type=TYPE, node_selector={HOSTNAME_LABEL: host}, use_all_devices=True)
         await self._store.create(StorageNode(metadata=ObjectMeta(name=f"node-{host}", namespace=NAMESPACE), spec=spec))
 
@@ -117,16 +119,25 @@ class Administrator:
 
     async def misses_disk(self, host: str, serial: str) -> bool:
         """Whether node or cluster say that the disk can be given up: a person does what they ask him to."""
+        node, said = await self._said_of(host)
+        return f"naming {serial} in spec.wipe" in said and node is not None and serial not in node.spec.wipe
+
+    async def misses_file_systems(self, host: str) -> list[str]:
+        """Of disks that nobody knows, and that can be given up: the node was declared anew."""
+        node, said = await self._said_of(host)
+        named = re.findall(rf"naming ([0-9a-f-]{{36}}) in spec\.wipe of StorageNode node-{host}", said)
+        return [one for one in named if node is not None and one not in node.spec.wipe]
+
+    async def _said_of(self, host: str) -> tuple[StorageNode | None, str]:
         node = next((one for one in await self.nodes() if one.metadata.name == f"node-{host}"), None)
         said = [node.status, *(await self._store.list(StorageStatus, NAMESPACE)).items] if node is not None else []
-        asked = any(f"naming {serial} in spec.wipe" in str(one) for one in said)
-        return asked and node is not None and serial not in node.spec.wipe
+        return node, str(said)
 
-    async def give_up_disk(self, host: str, serial: str) -> None:
+    async def give_up_disk(self, host: str, name: str) -> None:
         """Its content may be lost: as a node with a disk that is gone says when nobody else is known to be whole."""
 
         def consented(node: StorageNode) -> StorageNode:
-            wipe = tuple(dict.fromkeys((*node.spec.wipe, serial)))
+            wipe = tuple(dict.fromkeys((*node.spec.wipe, name)))
             return replace(node, spec=replace(node.spec, wipe=wipe))
 
         await modify(self._store, StorageNode, f"node-{host}", NAMESPACE, consented)
@@ -162,7 +173,10 @@ class Administrator:
         staying = [node for node in await self.nodes() if not node.metadata.deletion_timestamp]
         alive = [node for node in staying if not self._machines[_host(node)].destroyed]
         most = min(len(alive) - LEAST_NODES, entropy.source().randint(1, 2))
-        for node in entropy.source().sample(alive, max(0, most)):
+        chosen = entropy.source().sample(alive, max(0, most))
+        for node in chosen:
+            self._machines[_host(node)].leaving = True
+        for node in chosen:
             await self._store.delete(StorageNode, node.metadata.name, NAMESPACE)
             self._count("node removed")
 

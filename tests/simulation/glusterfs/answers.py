@@ -48,7 +48,8 @@ def statuses(model: GlusterModel, volumes: Sequence[VolumeRecord], there: Sequen
     for volume in volumes:
         nodes = "".join(
             f"<node><hostname>{brick.address}</hostname><path>{brick.path}</path>"
-            f"<peerid>{brick.uuid}</peerid><status>{int(model.runs(brick))}</status></node>"
+            f"<peerid>{brick.uuid}</peerid><status>{int(model.runs(brick))}</status>"
+            f"<pid>{model.process_of(brick)}</pid></node>"
             for brick in volume.bricks
             if brick.uuid in known
         )

@@ -91,7 +91,7 @@ def _left_over(rest: Rest) -> str:
         mounted = {mount.number for mount in machine.mounts}
         disks = {disk.number for disk in machine.disks.values()}
         for number, path in machine.directories:
-            is_brick = "/pvc-" in path and number in mounted and number in disks
+            is_brick = ("/pvc-" in path or "/.pvc-" in path) and number in mounted and number in disks
             if is_brick and (rest.addresses[host], path) not in bricks:
                 return f"{path.rpartition('/')[2]} is left on {host}"
     return ""
@@ -110,6 +110,9 @@ def _wrong_with_pool(rest: Rest) -> str:
         for volume in rest.model.volumes.values():
             if daemon.volumes.get(volume.name) != volume and volume.name != PHOTOS:
                 return f"{host} has another idea of {volume.name}"
+        known_volumes = {PHOTOS, *(volume.name for volume in rest.model.volumes.values())}
+        if brought := [name for name in daemon.volumes if name not in known_volumes]:
+            return f"{host} has volumes that were deleted: {brought}"
     return ""
 
 
@@ -150,6 +153,8 @@ async def wrong_with_what_is_left(rest: Rest) -> str:
         if any(process.lives for process in machine.processes.values()):
             return f"daemons still run on {host}: {list(machine.processes)}"
         disks = [disk.number for disk in machine.disks.values()]
-        if left_over := [path for number, path in machine.directories if "/pvc-" in path and number in disks]:
+        if left_over := [
+            path for number, path in machine.directories if ("/pvc-" in path or "/.pvc-" in path) and number in disks
+        ]:
             return f"{left_over} are left on {host}"
     return ""

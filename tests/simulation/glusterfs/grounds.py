@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -29,6 +30,8 @@ from .walks import VOLUME, State
 Ask = Callable[[int, Sequence[str]], Awaitable[Result]]
 BRICKS = "/var/lib/bricks"
 REST_S = 90.0
+HOLDS_S = 3.0  # longer than gluster takes to begin with what a step leads to
+HEAL_AGAIN_S = 10.0
 
 
 class _Names:
@@ -56,9 +59,9 @@ async def look(ask: Ask, names: _Names, host: int) -> State:
     peers = parsing.peers_of(await _answer(ask, host, "pool", "list"))
     volumes = parsing.volumes_of(await _answer(ask, host, "volume", "info", "all"))
     heal: dict[str, str] = {}
-    if any(volume.name == VOLUME and volume.started for volume in volumes):
-        counts = parsing.heal_counts(await _answer(ask, host, "volume", "heal", VOLUME, "info", "summary"))
-        for one in counts:
+    for started in [volume for volume in volumes if volume.name == VOLUME and volume.started]:
+        answer = await _answer(ask, host, "volume", "heal", VOLUME, "info", "summary")
+        for one in parsing.heal_counts(answer, started.bricks):
             known = "pending" if one.pending else "whole"
             heal[names.short(one.brick)] = known if one.connected else "away"
     return State(
@@ -214,14 +217,21 @@ class RealGround:
         await self._shell(1, f"head -c 64K /dev/urandom > /mnt/v/file{file}")
 
     async def rest(self, host: int, expected: State | None) -> State:
+        """As expected for some time on end: at first it is as it was before the step, which may be the same."""
         loop = asyncio.get_running_loop()
-        ends = loop.time() + REST_S
+        ends, heal_at, since = loop.time() + REST_S, loop.time() + HEAL_AGAIN_S, math.inf
         while True:
             found: State | None = None
             with suppress(HostError):
                 found = await look(self._ask, self._names, host)
-            if found is not None and (found == expected or loop.time() > ends):
+            now = loop.time()
+            since = min(since, now) if found is not None and found == expected else math.inf
+            if found is not None and (now - since >= HOLDS_S or now > ends):
                 return found
+            if found is not None and "pending" in found.heal.values() and now > heal_at:
+                # As a coordinator does: what gluster could not heal at once it tries again after ten minutes.
+                heal_at = now + HEAL_AGAIN_S
+                await self._ask(host, ("volume", "heal", VOLUME))
             await asyncio.sleep(1.0)
 
     async def _ask(self, host: int, words: Sequence[str]) -> Result:

@@ -14,6 +14,7 @@ from quartermaster.backends.glusterfs.daemon import DAEMON
 from quartermaster.support import entropy
 from quartermaster.testing.simulation import Chaos, SeededFaults, record
 
+from .administrator import LEAST_NODES
 from .hosts import GlusterMachine
 from .invariants import Auditor
 from .model import GlusterModel
@@ -66,7 +67,7 @@ class Hardware:
             # What is written in that second is on too few bricks if another one goes: nobody can help that.
             while self._model.delicate:
                 await asyncio.sleep(0.1)
-            if await action():
+            if any(not machine.down for machine in self._machines.values()) and await action():
                 name = action.__name__.strip("_").replace("_", " ")
                 self.done[name] = self.done.get(name, 0) + 1
 
@@ -199,12 +200,14 @@ class Hardware:
         host = self._host()
         machine = self._machines[host]
         gone = sum(one.destroyed for one in self._machines.values())
-        if gone >= self.most_destroyed or not self._may_lose(machine, ""):
+        staying = sum(not one.destroyed and not one.leaving for one in self._machines.values() if one is not machine)
+        # Whoever leaves has to find others that take what is on it.
+        if gone >= self.most_destroyed or staying < LEAST_NODES or not self._may_lose(machine, ""):
             return False
+        machine.destroyed = True  # at once: while it crashes somebody may count who is left
         await self._crash(host)
-        machine.destroyed = True
         record("hardware", host, "destroyed")
         return True
 
     def _may_lose(self, machine: GlusterMachine, number: str) -> bool:
-        return all(self._auditor.is_safe(volume, (machine, number)) for volume in self._model.volumes.values())
+        return all(self._auditor.survives(volume, (machine, number)) for volume in self._model.volumes.values())

@@ -16,6 +16,7 @@ from tests.simulation.orchestration.invariants import Witness
 class GlusterMachine(WitnessedMachine):
     down = False
     destroyed = False
+    leaving = False  # its node was told to go, or is about to be
 
     def __init__(self, name: str, witness: Witness) -> None:
         super().__init__(name, witness)

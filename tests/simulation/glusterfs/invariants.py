@@ -69,13 +69,13 @@ class Witness(orchestration.Witness):
         await super()._look(key)
         if self._revision == before:
             return
-        value, process = self._value(key), PROCESS.get()
-        if key.startswith(CLAIMS) and value is None:
-            self.auditor.claim_gone(key)
-        elif key.startswith(LEASES) and process is not None:
+        process = PROCESS.get()
+        if key.startswith(LEASES) and process is not None:
             self.auditor.judge.beat(process.name)
+        elif key.startswith(CLAIMS) and self._value(key) is None:
+            self.auditor.claim_gone(key)
         elif key.startswith((NODES, MEMORIES)):
-            self.auditor.judge.saw(key, value)
+            self.auditor.judge.saw(key, self._value(key))
 
 
 class Auditor(Watcher):
@@ -130,6 +130,19 @@ class Auditor(Watcher):
             for file, version in newest.items():
                 if sum(is_whole(copy, {file: version}) for copy in copies) < volume.shape.least:
                     return False
+        return True
+
+    def survives(self, volume: VolumeRecord, loss: Loss) -> bool:
+        """Whether it is what it is made for: nothing is lost, and one that is empty or being made can be used."""
+        return self.is_safe(volume, loss) and (self._is_there(volume, loss) or not self._is_there(volume))
+
+    def _is_there(self, volume: VolumeRecord, without: Loss = None) -> bool:
+        """Whether every set has as many copies as make a file."""
+        for members in volume.sets if volume.name in self._claims.values() else ():
+            bricks = [volume.bricks[at] for at in members if volume.shape.keeps_content(at - members.start)]
+            left = [brick for brick in bricks if self.stored(brick) is not None and not self._is_on(brick, without)]
+            if len(left) < volume.shape.least:
+                return False
         return True
 
     def all_whole(self, volume: VolumeRecord) -> bool:

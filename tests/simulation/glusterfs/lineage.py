@@ -92,18 +92,25 @@ def heal(shape: Shape, copies: Copies, file: str) -> bool:
         return False
     behind = [at for at, copy in enumerate(copies) if copy is not None and _version(copies, at, file) != newest]
     sinks = {at: None for at, copy in enumerate(copies) if copy is not None and (at in accused or at in behind)}
-    for at in sinks:
-        copy = copies[at]
-        assert copy is not None
-        copy.versions[file] = newest
+    if not sinks:
+        return False
+    # Whoever was healed knows what the sources know of those that are away: it may be the only one left when they come.
+    away = {at: None for one in sources for at in _blames(copies, one, file) if copies[at] is None}
+    for at, copy in enumerate(copies):
+        if copy is None:
+            continue
+        if at in sinks:
+            copy.versions[file] = newest
         copy.blames.pop(file, None)
-    for copy in copies:
-        if copy is not None and file in copy.blames:
-            left = {at: None for at in copy.blames[file] if at not in sinks}
-            copy.blames[file] = left
-            if not left:
-                del copy.blames[file]
-    return bool(sinks)
+        if away:
+            copy.blames[file] = dict(away)
+    return True
+
+
+def is_at_rest(copies: Copies) -> bool:
+    """Whether those that answer are equal, and none of them says anything of another one."""
+    known = [copy for copy in copies if copy is not None]
+    return not any(copy.pending for copy in known) and all(copy.versions == known[0].versions for copy in known[1:])
 
 
 def is_split(shape: Shape, copies: Copies, file: str) -> bool:
@@ -135,6 +142,11 @@ def blame_new(copies: Copies, position: int, files: Sequence[str]) -> None:
 def is_whole(copy: Copy | None, newest: Mapping[str, int]) -> bool:
     """Whether it has all that was ever said to be written."""
     return copy is not None and all(copy.versions.get(file, 0) >= version for file, version in newest.items())
+
+
+def _blames(copies: Copies, at: int, file: str) -> Mapping[int, None]:
+    copy = copies[at]
+    return copy.blames.get(file, {}) if copy is not None else {}
 
 
 def _version(copies: Copies, at: int, file: str) -> int:

@@ -8,7 +8,8 @@ other what they missed, and notice late that somebody was cut off. `tick` is wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from quartermaster.host.fake.machine import ROOT
 from quartermaster.support import entropy
 from quartermaster.testing.simulation import record
 
-from .lineage import FILES, Copy, blame_new, heal, write
+from .lineage import FILES, Copy, blame_new, heal, is_at_rest, write
 from .network import CLIENT, Network
 from .records import ACCEPTED, IN_CLUSTER, REJECTED, BrickRecord, Glusterd, PeerRecord, VolumeRecord
 
@@ -53,9 +54,11 @@ class GlusterModel:
         self.writes = 0
         self.heals = 0
         self.healing = HEALED
-        self._bricks: dict[tuple[str, str], None] = {}  # (address, path) of the processes that run
+        self._bricks: dict[tuple[str, str], int] = {}  # (address, path) → the process that runs it
+        self._processes = 0
         self._links: dict[tuple[str, str], None] = {}  # pairs of UUIDs that have a connection, as they believe
         self._starts: dict[str, _Start] = {}
+        self._shown: dict[tuple[str, str], tuple[str, int]] = {}  # (address, path) → file system, links that it keeps
 
     # Who lives, and who reaches whom.
 
@@ -113,11 +116,15 @@ class GlusterModel:
         """Whether its process does."""
         return (brick.address, brick.path) in self._bricks
 
+    def process_of(self, brick: BrickRecord) -> int:
+        """Its number; 0 where none runs."""
+        return self._bricks.get((brick.address, brick.path), 0)
+
     def answering(self, volume: VolumeRecord, positions: Iterable[int], asking: str = CLIENT) -> list[Copy | None]:
         """The copies of a set that somebody there gets an answer from."""
         bricks = [volume.bricks[at] for at in positions]
         return [
-            self.copy_of(brick) if self.serves(brick) and self.network.reaches(asking, brick.address) else None
+            self.copy_of(brick) if self.runs(brick) and self.network.reaches(asking, brick.address) else None
             for brick in bricks
         ]
 
@@ -148,7 +155,12 @@ class GlusterModel:
         copy = self.copy_of(brick)
         wanted = volume.started and (daemon.quorate or not volume.needs_quorum)
         if brick.uuid == daemon.uuid and wanted and copy is not None and copy.volume == volume.id:
-            self._bricks[brick.address, brick.path] = None
+            self._run(brick)
+
+    def _run(self, brick: BrickRecord) -> None:
+        if not self.runs(brick):
+            self._processes += 1
+            self._bricks[brick.address, brick.path] = self._processes
 
     def apply(self, daemon: Glusterd, volume: VolumeRecord | None, before: VolumeRecord | None) -> None:
         """A glusterd has another record of a volume now: its own bricks run accordingly."""
@@ -167,9 +179,9 @@ class GlusterModel:
         files = [file for file in self.files_of(volume, members) if self.newest[volume.id].get(file)]
         blame_new(copies, position - members.start, files)
 
-    def files_of(self, volume: VolumeRecord, members: range) -> list[str]:
+    def files_of(self, volume: VolumeRecord, members: range) -> tuple[str, ...]:
         """A file is in one set."""
-        return [f"file{number}" for number in range(FILES) if volume.set_of(_home(volume, number)) == members]
+        return _files_of(volume.shape.width, len(volume.bricks), members.start)
 
     def write(self, volume: VolumeRecord, number: int) -> bool:
         """Whether whoever has the volume mounted could write to one of its files."""
@@ -189,8 +201,9 @@ class GlusterModel:
         daemons = [daemon for address in self.machines if (daemon := self.running(address)) is not None]
         self._connect(daemons)
         self._befriend(daemons)
+        alive = {daemon.uuid: daemon for daemon in daemons}
         for daemon in daemons:
-            self._hold_quorum(daemon)
+            self._hold_quorum(daemon, alive)
         for address, path in list(self._bricks):
             if self._copy_at(address, path) is None and entropy.source().random() < HEALED:
                 del self._bricks[address, path]  # a brick looks after its disk, and ends when that is gone
@@ -257,10 +270,11 @@ class GlusterModel:
     def link(self, one: Glusterd, other: Glusterd) -> None:
         self._links[_pair(one, other)] = None
 
-    def _hold_quorum(self, daemon: Glusterd) -> None:
+    def _hold_quorum(self, daemon: Glusterd, alive: Mapping[str, Glusterd]) -> None:
         """Where most of a pool is out of reach, bricks of volumes that ask for it are ended."""
-        members = 1 + sum(peer.state == IN_CLUSTER for peer in daemon.peers.values())
-        quorate = 1 + len(self.connected(daemon)) > members // 2
+        members = [uuid for uuid, peer in daemon.peers.items() if peer.state == IN_CLUSTER]
+        connected = [uuid for uuid in members if uuid in alive and _pair(daemon, alive[uuid]) in self._links]
+        quorate = 1 + len(connected) > (1 + len(members)) // 2
         if quorate == daemon.quorate:
             return
         daemon.quorate = quorate
@@ -276,6 +290,8 @@ class GlusterModel:
             return
         for members in volume.sets:
             copies = self.answering(volume, members)
+            if is_at_rest(copies):
+                continue
             for file in self.files_of(volume, members):
                 if entropy.source().random() < self.healing:
                     self.heals += heal(volume.shape, copies, file)
@@ -286,10 +302,13 @@ class GlusterModel:
         for brick in volume.bricks:
             copy = self.copy_of(brick)
             machine = self.machines[brick.address]
-            number = _number(machine, brick.path)
-            for at in range(FILES if copy is not None else 0):
+            number, place = _number(machine, brick.path), (brick.address, brick.path)
+            if copy is None or self._shown.get(place, (number, 0)) == (number, copy.pending):
+                continue
+            self._shown[place] = (number, copy.pending)
+            for at in range(FILES):
                 key = (number, f"{brick.path}/{_INDEX}/{at}")
-                if copy is not None and at < copy.pending:
+                if at < copy.pending:
                     machine.files[key] = b""
                 else:
                     machine.files.pop(key, None)
@@ -300,6 +319,11 @@ class GlusterModel:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+@functools.cache
+def _files_of(width: int, bricks: int, begin: int) -> tuple[str, ...]:
+    return tuple(f"file{number}" for number in range(FILES) if number * width % bricks == begin)
 
 
 def _home(volume: VolumeRecord, number: int) -> int:
@@ -318,11 +342,12 @@ def _pair(one: Glusterd, other: Glusterd) -> tuple[str, str]:
 
 def _number(machine: FakeMachine, path: str) -> str:
     """Of the file system in which a path lies."""
-    found = ROOT
+    number, length = ROOT.number, len(ROOT.target)
     for mount in machine.mounts:
-        if path.startswith(f"{mount.target}/") and len(mount.target) >= len(found.target):
-            found = mount
-    return found.number
+        target = mount.target
+        if len(target) >= length and path.startswith(target) and path.startswith("/", len(target)):
+            number, length = mount.number, len(target)
+    return number
 
 
 def _identity(process: FakeProcess) -> str:

@@ -35,6 +35,8 @@ class Network:
         return one == other or self.cut_since(one, other) is None
 
     def cut_since(self, one: str, other: str) -> float | None:
+        if not self._cut and not self._pairs:
+            return None
         times = (self._cut.get(one), self._cut.get(other), self._pairs.get(_pair(one, other)))
         known = [time for time in times if time is not None]
         return min(known) if known else None

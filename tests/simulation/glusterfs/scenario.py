@@ -63,13 +63,14 @@ MEAN_TROUBLE_GAP_S = 15.0
 MEAN_WRITE_GAP_S = 2.0
 HEALING = (0.3, 0.3, 0.05)  # how likely a file that can be healed is, in a second: some clusters are slow
 HOST_TROUBLE = 0.01  # the chance that a call of the host layer fails, before or after its effect
+PROGRESS_S = 120.0  # seventy watches are idle most of the time
 PATIENCE_S = 1_500.0
 DOUBT_S = 150.0  # so long after the storm somebody looks after what could not be settled without him
 _HOSTS = "/hosts/"  # what is said of hosts counts for nothing: one that was destroyed is lost some time later
 BACKEND = backend_of(TYPE)
 TIMINGS = Timings(
-    heartbeat_s=4.0,
-    unhealthy_after_s=12.0,
+    heartbeat_s=6.0,
+    unhealthy_after_s=18.0,
     move_data_after_s=60.0,
     debounce_s=0.5,
     sweep_s=60.0,
@@ -86,7 +87,7 @@ class Scenario:
     """The state of one run."""
 
     def __init__(self) -> None:
-        self.kv = MemoryKeyValue()
+        self.kv = MemoryKeyValue(progress_s=PROGRESS_S)
         self.faults = SeededFaults(self.kv)
         self.witness = Witness(self.kv, self.faults)
         self.chaos = Chaos(self.kv, self.faults, longest_s=2 * LEASE_S)
@@ -150,10 +151,10 @@ class Scenario:
         loop = simulation_loop()
         self._world = [loop.start_process("world", self._turn()), loop.start_process("client", self._write())]
         await self.administrator.begin(OWN_TIMINGS)
-        await asyncio.sleep(entropy.source().uniform(0.0, 40.0))
+        await asyncio.sleep(entropy.source().uniform(0.0, 30.0))
         for name in CLAIMS[:2]:
             await self.administrator.claim(name)
-        await asyncio.sleep(entropy.source().uniform(0.0, 40.0))
+        await asyncio.sleep(entropy.source().uniform(0.0, 30.0))
 
     def _bring_stranger(self) -> None:
         settings = self.directory / "stranger" / "glusterd.vol"
@@ -213,7 +214,7 @@ class Scenario:
         for volume in list(self.model.volumes.values()):
             for members in volume.sets:
                 copies = self.model.answering(volume, members)
-                files = self.model.files_of(volume, members) if not volume.shape.data else []
+                files = self.model.files_of(volume, members) if not volume.shape.data else ()
                 for file in [one for one in files if is_split(volume.shape, copies, one)]:
                     words = ("volume", "heal", volume.name, "split-brain", "latest-mtime", f"/{file}")
                     await self.administrator.by_hand(volume.bricks[members.start].address, *words)
@@ -232,6 +233,8 @@ class Scenario:
                 may_go = bricks or (ADDRESSES[host], number) not in held
                 if may_go and await self.administrator.misses_disk(host, serial):
                     await self.administrator.give_up_disk(host, serial)
+            for uuid in await self.administrator.misses_file_systems(host) if bricks and machine.dead else ():
+                await self.administrator.give_up_disk(host, uuid)
 
     async def settle(self, what: Callable[[], Awaitable[str]]) -> None:
         async def wrong() -> Wrong:
@@ -261,6 +264,7 @@ class Scenario:
         self.witness.raise_violation()
 
     async def _take_everything_away(self) -> None:
+        self._clear_old_disks()  # a disk that is refused is nobody's any more, and agents never touch it
         if PHOTOS in {volume.name for volume in self.model.volumes.values()}:
             await self.administrator.by_hand(STRANGER, "volume", "delete", PHOTOS)
         for address in ADDRESSES.values():

@@ -60,6 +60,21 @@ def test_a_new_brick_lacks_everything_and_those_that_run_know_it() -> None:
     assert is_whole(new, {FILE: 1})
 
 
+def test_a_copy_that_was_healed_knows_what_those_lack_that_were_away_meanwhile() -> None:
+    first, second, _ = copies = [Copy("v") for _ in range(3)]
+    assert written([*copies])
+    assert written([first, second, None], newest=1)
+    new = Copy("v")
+    blame_new([first, None, new], 2, [FILE])
+    assert written([first, None, new], newest=2)
+    assert heal(REPLICA, [first, None, new], FILE)
+    # The one that it was made from is lost, and the one that was away says of its place that it lacks something.
+    assert second.blames[FILE] == {2: None}
+    assert is_split(REPLICA, [None, second, new], FILE)
+    assert not heal(REPLICA, [None, second, new], FILE)
+    assert is_whole(new, {FILE: 3})
+
+
 def test_copies_that_accuse_each_other_are_split_until_one_is_there_that_nobody_accuses() -> None:
     first, second, third = copies = [Copy("v") for _ in range(3)]
     assert written([*copies])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from quartermaster.testing.lab import Lab
 from quartermaster.testing.simulation import run
 
 from .grounds import ModelGround, RealGround
-from .walks import HOSTS, WALKS, Outcome, Walk
+from .walks import HOSTS, VOLUME, WALKS, Outcome, Walk
 
 SEED = 1
 
@@ -34,6 +35,24 @@ def test_the_model_comes_to_rest_after_every_step(walk: Callable[[Walk], Awaitab
     outcomes = on_the_model(walk, tmp_path)
     assert outcomes[-1].state.peers
     assert outcomes == on_the_model(walk, tmp_path / "again")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_is_detached_while_a_volume_is_changed_takes_no_part_in_it(seed: int, tmp_path: Path) -> None:
+    async def changed() -> tuple[list[str], str]:
+        ground = ModelGround(tmp_path, HOSTS)
+        await ground.open()
+        await Walk(ground).begin(hosts=HOSTS)
+        change = asyncio.ensure_future(ground.gluster(1, ("volume", "set", VOLUME, "user.mark", "1")))
+        await ground.gluster(0, ("peer", "detach", "@3"))
+        await change
+        left = ground.model.running("10.0.0.4")
+        assert left is not None
+        refused = await ground.gluster(1, ("volume", "set", VOLUME, "user.mark", "2"))
+        ground.close()
+        return list(left.volumes), refused
+
+    assert run(changed, seed=seed).value == ([], "")
 
 
 @pytest.fixture

@@ -70,6 +70,19 @@ class Verbs:
 
     def parts(self, address: str, words: Sequence[str]) -> Parts:
         """What the gluster of a host does when it is given these words; returns the answer."""
+        delicate = words[1] == "replace-brick" and self._is_coded(address, words[2])
+        self._model.delicate += delicate
+        try:
+            return (yield from self._parts(address, words))
+        finally:
+            self._model.delicate -= delicate
+
+    def _is_coded(self, address: str, name: str) -> bool:
+        daemon = self._model.running(address)
+        known = daemon.volumes.get(name) if daemon is not None else None
+        return known is not None and bool(known.shape.data)
+
+    def _parts(self, address: str, words: Sequence[str]) -> Parts:
         noun, verb, *rest = words
         yield entropy.source().uniform(0.02, 0.2)
         asked = self._asked(address)
@@ -278,15 +291,6 @@ class Verbs:
         return (yield from self._change(asked, f"quota {verb}", name, enabled if verb == "enable" else limited))
 
     def _replace(self, asked: Glusterd, name: str, old: str, new: str) -> Parts:
-        model, known = self._model, asked.volumes.get(name)
-        delicate = known is not None and bool(known.shape.data)
-        model.delicate += delicate
-        try:
-            return (yield from self._replaced(asked, name, old, new))
-        finally:
-            model.delicate -= delicate
-
-    def _replaced(self, asked: Glusterd, name: str, old: str, new: str) -> Parts:
         model = self._model
 
         def with_new(volume: VolumeRecord) -> VolumeRecord:
@@ -335,7 +339,7 @@ class Verbs:
         if volume is not None:
             model.volumes[volume.id] = volume
         elif before is not None:
-            del model.volumes[before.id]
+            model.volumes.pop(before.id, None)  # one that was deleted before is there again where somebody brought it
         for member in there:
             if volume is not None:
                 member.volumes[name] = volume
@@ -383,13 +387,14 @@ class Verbs:
             self._asked(asked.address)
 
     def _there(self, asked: Glusterd, members: Sequence[Glusterd]) -> tuple[list[Glusterd], list[Glusterd]]:
-        """Who of them takes part in the end, and who was lost meanwhile."""
+        """Who of them takes part in the end, and who was lost meanwhile. Who was detached is neither."""
+        left = [one for one in members if one is asked or one.uuid in asked.peers]
         reach = [
             one
-            for one in members
+            for one in left
             if self._model.linked(asked, one) and self._model.network.reaches(asked.address, one.address)
         ]
-        return reach, [one for one in members if one not in reach]
+        return reach, [one for one in left if one not in reach]
 
     def _asked(self, address: str) -> Glusterd:
         found = self._model.running(address)

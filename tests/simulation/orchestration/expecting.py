@@ -71,9 +71,9 @@ def wrong_with_assignment(rest: Rest, assignment: Assignment) -> str:
     ]
     if any(disk.signatures for disk in refused):
         return ""  # somebody else has written to it meanwhile: it is refused for good
-    if any(host.holds_volume(disk) for disk in host.storage.values() if disk.serial not in asked):
-        return ""  # a disk that nobody asks for any more is kept while a volume is on it
     volume = (assignment.spec.desired or {}).get("path", "")
+    if not volume and any(host.holds_volume(disk) for disk in host.storage.values() if disk.serial not in asked):
+        return ""  # a disk that nobody asks for any more is kept while a volume is on it
     if any(path == volume and host.is_hidden(number, path) for number, path in host.directories):
         return ""  # made on the bare place, over which a disk was mounted since
     return f"{assignment.key} failed, and its disks are fit: {status}"

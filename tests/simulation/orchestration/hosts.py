@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -107,6 +108,13 @@ class WitnessedMachine(FakeMachine):
         own = self.disks[OWN_DISK].number
         mounted = any(mount.number == own for mount in self.mounts)
         return path.startswith(f"{OFFERED}/") and mounted and number != own
+
+    def is_remembered(self, path: str) -> bool:
+        """Whether the directory is on a disk that nobody has mounted since, and goes when somebody does."""
+        base = Path(path).parent
+        agents = next((one.parent.parent for one in base.parents if one.name == "mounts"), base)
+        remembered = agents / "local-volume" / "dropped" / f"{Path(path).name}@{base.name}"
+        return remembered.is_symlink() and all(mount.target != str(base) for mount in self.mounts)
 
     def holds_volume(self, disk: Device) -> bool:
         return any(number == disk.number and "/pvc-" in path for number, path in self.directories)

@@ -72,7 +72,7 @@ class Witness:
         self.finished = 0  # reports of volumes that are there
         self.wiped: dict[str, None] = {}  # serial numbers
         self._intents: dict[str, None] = {}  # uids of claims on which an intent was written
-        self._finished: dict[tuple[str, str], None] = {}  # (host, volume) that somebody may have written to
+        self._finished: dict[tuple[str, str], str] = {}  # (host, volume) that somebody may have written to → its path
         kv.faults = self
 
     async def before(self, call: str, key: str) -> None:
@@ -128,11 +128,12 @@ class Witness:
         return any(self._uuids.get((host, one.uuid)) == device.serial for one in device.signatures)
 
     def directory_made(self, host: str, path: str) -> None:
-        if (host, _volume(path)) in self._finished:
+        if self._finished.get((host, _volume(path))) == path:
             self.violated(KEPT, f"{host} makes {path} again")
 
     def directory_removed(self, host: str, path: str) -> None:
-        if (host, _volume(path)) in self._finished:
+        """What is left of an earlier try on another disk was asked for when that was taken back."""
+        if self._finished.get((host, _volume(path))) == path:
             self.violated(KEPT, f"{host} removes {path}, and nobody asked for it")
 
     async def _look(self, key: str) -> None:
@@ -149,7 +150,7 @@ class Witness:
             process = PROCESS.get()
             self.trace.append((process.name if process is not None else "", key))
         self._check_fence(key)
-        value = self._value(key)
+        value = self._value(key) if key.startswith((ASSIGNMENTS, NODES, CLAIMS)) else None
         if value is not None:
             self._learn(key, value)
 
@@ -178,7 +179,7 @@ class Witness:
         if spec.get("absent"):
             self._finished.pop((spec["host"], instance), None)
         elif status.get("state") == SUCCEEDED and status.get("observedGeneration") == spec["generation"]:
-            self._finished[spec["host"], instance] = None
+            self._finished[spec["host"], instance] = desired.get("path", "")
             self.finished += instance.startswith("pvc-")
         if instance.startswith("pvc-") and desired and instance.removeprefix("pvc-") not in self._intents:
             self.violated(INTENT_FIRST, f"{instance} is made, and no claim says so")

@@ -176,7 +176,7 @@ class Scenario:
                 return CONVERGES, f"{left.key} is still there: {left.metadata.finalizers}"
         for name, machine in self.machines.items():
             for number, path in machine.directories:
-                if "/pvc-" in path and not machine.is_hidden(number, path):
+                if "/pvc-" in path and not machine.is_hidden(number, path) and not machine.is_remembered(path):
                     return NO_LEAK, f"{path} on {name}"
         return None
 

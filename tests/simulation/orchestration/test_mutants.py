@@ -18,7 +18,7 @@ CAUGHT_BY = {
     "device-identity-ignored": [CHOSEN],
     "intent-not-persisted": [INTENT_FIRST, NO_LEAK],
     "foreign-data-overwritten": [CONSENT],
-    "volume-made-anew": [KEPT],
+    "volume-made-anew": [KEPT, NO_LEAK],
     "nobody-served": [CONVERGES],
     "release-forgotten": [CONVERGES],
 }

@@ -95,6 +95,19 @@ async def test_a_key_that_is_not_there_is_none(kv: KeyValue) -> None:
     assert await kv.get("/absent") is None
 
 
+async def test_which_keys_were_written_after_a_revision_is_told_without_their_values(kv: KeyValue) -> None:
+    first = await put(kv, "/w/a", b"1")
+    second = await put(kv, "/w/b", b"1")
+    await put(kv, "/x", b"1")
+    everything = await kv.written("/w/", "/w0")
+    assert everything.keys == {"/w/a": first, "/w/b": second}
+    assert everything.revision > second
+    third = await put(kv, "/w/a", b"2")
+    await kv.transact([], [Remove("/w/b")])
+    assert (await kv.written("/w/", "/w0", after=everything.revision)).keys == {"/w/a": third}
+    assert (await kv.written("/w/", "/w0", after=third)).keys == {}
+
+
 async def test_a_written_key_carries_its_revisions(kv: KeyValue) -> None:
     first = await put(kv, "/a", b"1")
     second = await put(kv, "/a", b"2")

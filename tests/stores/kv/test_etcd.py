@@ -389,8 +389,10 @@ async def test_a_role_limited_to_a_prefix_writes_only_below_it(etcd_throwaway: T
     await etcd.etcdctl("role", "grant-permission", "host1", "readwrite", "--prefix", "/quartermaster/objects/host1/")
     await etcd.etcdctl("user", "grant-role", "host1", "host1")
     kv = connect(f"etcd://host1:secret@{addresses(etcd)[0]}")
-    revision = await kv.revision()
+    revision = (await kv.range("/objects/host1/", "/objects/host10")).revision
     assert (await kv.transact([Compare("/objects/host1/a", modified=0)], [Put("/objects/host1/a", b"1")])).succeeded
+    with pytest.raises(ForbiddenError, match="cannot read the revision"):
+        await kv.revision()
     for forbidden in ("/objects/host10/a", "/objects/host2/a", "/objects/"):
         with pytest.raises(ForbiddenError, match=f"cannot write {forbidden}"):
             await kv.transact([], [Put(forbidden, b"1")])

@@ -147,6 +147,17 @@ async def test_killing_members_under_load_loses_and_doubles_nothing(etcd_throwaw
 
 
 @pytest.mark.slow
+async def test_every_member_knows_the_revision_of_what_was_written_through_another(etcd_throwaway: Throwaway) -> None:
+    etcd = await etcd_throwaway(size=3)
+    stores = [connect(Settings(endpoints=(address,))) for address in addresses(etcd)]
+    for number in range(90):
+        written = await stores[number % 3].transact([], [Put(f"/{number}", b"")])
+        assert await stores[(number + 1) % 3].revision() >= written.revision
+    for store in stores:
+        await store.close()
+
+
+@pytest.mark.slow
 async def test_a_frozen_leader_is_a_delay(etcd_throwaway: Throwaway) -> None:
     etcd = await etcd_throwaway(size=3)
     store = connect(Settings(endpoints=addresses(etcd)))

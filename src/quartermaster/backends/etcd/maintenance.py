@@ -34,10 +34,11 @@ class Maintenance:
         self._seen = 0
         self._defragmented: dict[str, float] = {}
 
-    async def refresh(self, client_urls: Sequence[str]) -> None:
+    async def refresh(self, client_urls: Sequence[str], *, all_answer: bool) -> None:
         if not await cure(self._tool, client_urls):
             await self._compact()
-            await self._defragment(client_urls)
+            if all_answer:  # else it would only wait for who does not
+                await self._defragment(client_urls)
 
     async def _compact(self) -> None:
         now = asyncio.get_running_loop().time()

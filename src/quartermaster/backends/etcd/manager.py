@@ -74,7 +74,7 @@ class EtcdManager:
         moving = await self._membership.advance(book)
         await self._rights.refresh(book.memory, event)
         serving = [seat.config.client_url for seat in book.memory.seats if seat.phase == "serving"]
-        await self._maintenance.refresh(serving)
+        await self._maintenance.refresh(serving, all_answer=self._membership.all_answer)
         return moving
 
     def _concerns(self, event: RefreshEvent) -> bool:

@@ -27,6 +27,7 @@ from quartermaster.resources.model import Key
 from quartermaster.resources.orchestration import FAILED, Assignment, Host
 from quartermaster.support.errors import RefusedError
 from quartermaster.support.log import logger
+from quartermaster.support.tasks import TaskGroup
 
 _STEPS = 8  # in one refresh; what is left is done in the next
 _log = logger("backends.etcd")
@@ -74,6 +75,7 @@ class Membership:
         self._unfit: dict[str, tuple[str, float]] = {}
         self._misplaced: dict[str, str] = {}
         self._waits = False
+        self.all_answer = True  # in the latest look
         self.says = ""  # why the latest pass ended
 
     async def advance(self, book: Book) -> bool:
@@ -95,11 +97,12 @@ class Membership:
 
     async def _look(self) -> Sight:
         listed = await self._tool.members()
-        running: dict[int, bool] = {}
-        for entry in listed:
-            said = [await self._tool.status(url) for url in entry.client_urls]
-            # Whoever else answers there says nothing of this member.
-            running[entry.id] = any(one is not None and one.id == entry.id for one in said)
+        async with TaskGroup() as group:  # those who do not answer are waited for at the same time
+            asked = {entry.id: [group.start(self._tool.status(url)) for url in entry.client_urls] for entry in listed}
+        said = {member: [task.result() for task in tasks] for member, tasks in asked.items()}
+        # Whoever else answers there says nothing of this member.
+        running = {member: any(one is not None and one.id == member for one in said[member]) for member in said}
+        self.all_answer = all(running.values())
         return Sight(listed, running)
 
     def _quorum(self, memory: Memory, sight: Sight) -> Quorum:

@@ -11,29 +11,56 @@ from pathlib import PurePosixPath
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.facts import BrickPlace, Moved, OpenMove, VolumeFact
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state, bricks_of
+from quartermaster.backends.glusterfs.seeing import DEAD, LEAVING, Seen, brick_state, bricks_of
 from quartermaster.planning.cluster import VolumeView
 
 
 def amended(seen: Seen, volume: VolumeView, known: Moved, fact: VolumeFact, *, doomed: bool) -> Moved:
     """`doomed`: the volume is being deleted."""
-    return _yielding(seen, volume, _as_found(seen, volume, _closed(known, fact, doomed=doomed), fact), fact)
+    found = _as_found(seen, volume, _closed(known, fact, doomed=doomed), fact)
+    return _yielding(seen, volume, _located(seen, volume, found, fact), fact)
 
 
 def old_place(seen: Seen, move: OpenMove) -> tuple[BrickPlace | None, str, str]:
-    """Where the brick is that is to be given up, if its host is a node still; what it is, and why."""
-    place = _place(seen, move.old)
-    if place is None:
-        return None, DEAD, f"{move.old.partition(':')[0]} is no node of this cluster any more"
-    return place, *brick_state(seen, place)
+    """Where the brick is that is to be given up, what it is, and why. While nobody knows on which host it is, it is one
+    that can be read.
+    """
+    if move.place is None:
+        return None, LEAVING, f"on which node {move.old} is nobody knows"
+    return move.place, *brick_state(seen, move.place)
 
 
-def _place(seen: Seen, brick: str) -> BrickPlace | None:
+def _located(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact) -> Moved:
+    """An earlier version did not write down where the old brick is."""
+    move = moved.open
+    if move is None or move.place is not None:
+        return moved
+    return replace(moved, open=replace(move, place=place_of(seen, volume, moved, fact, move.old)))
+
+
+def place_of(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact, brick: str) -> BrickPlace | None:
+    """By what was decided, else by the UUID of its peer, else by its address, which is the weakest: a host has several,
+    and they change. It may be on one that is no node; None: nobody knows.
+    """
+    for place in (*bricks_of(volume, moved), *bricks_of(volume)):
+        if _is_named(place, brick):
+            return replace(place, path=brick.partition(":")[2])
     address, _, path = brick.partition(":")
-    node = next((node for node in seen.view.nodes if node.host and address_of(node) == address), None)
-    if node is None:
-        return None
-    return BrickPlace(node.name, node.host, address, str(PurePosixPath(path).parent), path)
+    uuid = fact.peer_of(brick)
+    hosts = {facts.uuid: host for host, facts in seen.node_facts.items() if facts.uuid}
+    host = {**seen.memory.members, **hosts}.get(uuid) if uuid else None
+    node = seen.node(host) if host else None
+    if host is None:
+        node = next((one for one in seen.view.nodes if one.host and address in (one.host, *one.addresses)), None)
+        if node is None and not (uuid and len(hosts) == len(seen.view.nodes)):
+            return None
+    name = node.host if node is not None else host or address
+    return BrickPlace(node.name if node is not None else name, name, address, str(PurePosixPath(path).parent), path)
+
+
+def _is_named(place: BrickPlace, brick: str) -> bool:
+    """One that was made at the second attempt has a longer name."""
+    return brick == place.name or brick.startswith(f"{place.name}.")
 
 
 def _closed(known: Moved, fact: VolumeFact, *, doomed: bool) -> Moved:
@@ -48,19 +75,23 @@ def _closed(known: Moved, fact: VolumeFact, *, doomed: bool) -> Moved:
 
 
 def _as_found(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact) -> Moved:
-    """Whoever was told not to move a brick any more may have done it before he heard."""
+    """Whoever was told not to move a brick any more may have done it before he heard. And a volume that was placed anew
+    may have been made before, by a host that was given up since.
+    """
     if not seen.facts_current:
         return moved
-    bricks = dict(moved.bricks)
+    bricks, move = dict(moved.bricks), moved.open
     for position, place in enumerate(bricks_of(volume, moved)[: len(fact.bricks)]):
         name, is_open = fact.bricks[position], moved.open is not None and moved.open.position == position
-        # One that was made at the second attempt has a longer name.
-        if is_open or name == place.name or name.startswith(f"{place.name}."):
+        if _is_named(place, name):
             continue
-        found = _place(seen, name)
-        if found is not None:
+        found = place_of(seen, volume, moved, fact, name)
+        if move is not None and is_open:
+            # Done with another target, before whoever did it heard of this one: now that one has to go, or stays.
+            move = replace(move, old=name, place=found) if name != move.old else move
+        elif found is not None:
             bricks[str(position)] = found
-    return replace(moved, bricks=bricks) if bricks != moved.bricks else moved
+    return moved if (bricks, move) == (moved.bricks, moved.open) else replace(moved, bricks=bricks, open=move)
 
 
 def _yielding(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact) -> Moved:

@@ -12,27 +12,39 @@ from typing import Any
 from msgspec.structs import replace
 
 from quartermaster.backends.base import ServiceAgent
+from quartermaster.backends.glusterfs.adopter import GlusterAdopter
 from quartermaster.backends.glusterfs.cleaning import bricks_to_remove, leaves_bricks
 from quartermaster.backends.glusterfs.encryption import uses_tls
-from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, write_memory
+from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.keeping import keeping_assignments
 from quartermaster.backends.glusterfs.looking import Looks
+from quartermaster.backends.glusterfs.move_agent import MoveAgent
 from quartermaster.backends.glusterfs.moving import Moves, decide_moves, move_assignments
 from quartermaster.backends.glusterfs.node_agent import NodeAgent
 from quartermaster.backends.glusterfs.pool_agent import PoolAgent
 from quartermaster.backends.glusterfs.pooling import (
     choose_coordinator,
     ended_volumes,
+    former_members,
     holds_bricks,
     is_in_pool,
     members_of,
     pool_assignments,
     version_of,
 )
-from quartermaster.backends.glusterfs.seeing import Seen, in_pool, layout_in, owner_of, see, share_of
+from quartermaster.backends.glusterfs.seeing import (
+    Seen,
+    bases_in_pool,
+    directories_with_bricks,
+    in_pool,
+    layout_in,
+    owner_of,
+    see,
+    share_of,
+)
 from quartermaster.backends.glusterfs.survey import SurveyAgent
 from quartermaster.backends.glusterfs.verdicts import degraded_verdict, details_of, ready_verdict, usable_verdict
-from quartermaster.backends.glusterfs.volume_agent import MoveAgent, VolumeAgent
+from quartermaster.backends.glusterfs.volume_agent import VolumeAgent
 from quartermaster.backends.glusterfs.volumes import GlusterVolumes
 from quartermaster.backends.glusterfs.wholeness import remembered
 from quartermaster.planning.choosing import IN_USE, MISSING
@@ -48,10 +60,11 @@ from quartermaster.planning.cluster import (
     VolumeView,
 )
 from quartermaster.planning.leaving import leave
-from quartermaster.planning.offering import BASE, bases_of, offered
+from quartermaster.planning.offering import BASE, bases_of, nothing_offered, offered
 from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of
 from quartermaster.resources.orchestration import FAILED
 
+_REJECTED = "Rejected"  # in the words of gluster for the state of a peer
 _NODE_S = 180.0
 
 
@@ -64,6 +77,9 @@ class GlusterBackend:
 
     def volumes(self) -> GlusterVolumes:
         return GlusterVolumes()
+
+    def adopter(self) -> GlusterAdopter:
+        return GlusterAdopter()
 
     def plan(self, view: ClusterView) -> ClusterPlan:
         seen = see(view)
@@ -84,7 +100,13 @@ class GlusterBackend:
         assignments += pool_assignments(seen, coordinator, members, moves.moved)
         assignments += move_assignments(seen, moves, coordinator)
         assignments += keeping_assignments(view)
-        known = replace(memory, coordinator=coordinator, members=members, ended=ended_volumes(seen))
+        known = replace(
+            memory,
+            coordinator=coordinator,
+            members=members,
+            ended=ended_volumes(seen),
+            former=former_members(seen, members),
+        )
         return ClusterPlan(
             assignments=tuple(assignments),
             nodes=outcomes,
@@ -111,9 +133,7 @@ def _plan_node(seen: Seen, node: NodeView, moves: Moves) -> tuple[list[Desired],
     if node.wrong is not None:
         return [], outcome, False
     if not config["devices"] and not config["directories"]:
-        refused = [device.message for device in node.devices if not device.usable]
-        nothing = "it offers nothing: name devices or directories, or set useAllDevices"
-        return [], NodeOutcome(PENDING, refused[0] if refused else nothing), False
+        return [], NodeOutcome(PENDING, nothing_offered(node)), False
     wiped = [f"{entry['path']} ({entry['wipe']})" for entry in config["devices"] if entry.get("wipe")]
     destroys = f"what is on {', '.join(wiped)} is lost, by consent" if wiped else ""
     why = f"StorageNode {node.name} declares it"
@@ -121,14 +141,13 @@ def _plan_node(seen: Seen, node: NodeView, moves: Moves) -> tuple[list[Desired],
 
 
 def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
-    held = [
-        VolumeView(volume.name, volume.size, (place.host,), {BASE: place.base})
-        for volume, _, place in seen.bricks_on(node.host)
-    ]
+    # A brick that is to be elsewhere is where it was until the pool says otherwise: to give up its disk is to name it.
+    needed = [*(place.base for _, _, place in seen.bricks_on(node.host)), *bases_in_pool(seen, node)]
+    bases = dict.fromkeys([*needed, *directories_with_bricks(seen, node)])
+    held = [VolumeView("", 0, (node.host,), {BASE: base}) for base in bases]
     stated = node.node.spec.storage_network.ips if node.node.spec.storage_network is not None else ()
     offers = offered(seen.view.key, node, node.report(NODE), held)
-    bases = [str(one.details[BASE]) for one in held]
-    kept = [entry for entry in offers["devices"] if not _is_given_up(node, entry, bases)]
+    kept = [entry for entry in offers["devices"] if not _is_given_up(node, entry, list(bases))]
     config: dict[str, Any] = {"owner": owner_of(seen.view.key), "node": node.name, **offers, "devices": kept}
     if len(stated) == 1:
         config["bind"] = stated[0]
@@ -138,8 +157,11 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     adopted = ((report.desired if report is not None else None) or {}).get("adopted")
     if adopted:
         config["adopted"] = adopted  # directories that were somebody's before: there is more than ours in them
-    remove = bricks_to_remove(seen, node)
-    return {**config, "remove": remove} if remove else config
+    if remove := bricks_to_remove(seen, node):
+        config["remove"] = remove
+        if seen.node_facts[node.host].uuid not in seen.facts.peers:
+            config["apart"] = True  # the pool has let it go, perhaps while it was away: its glusterd knows nothing
+    return config
 
 
 def _is_given_up(node: NodeView, entry: Mapping[str, Any], bases: Sequence[str]) -> bool:
@@ -175,9 +197,15 @@ def _outcome(seen: Seen, node: NodeView, config: dict[str, Any]) -> NodeOutcome:
         return outcome
     if not in_pool(seen, node):
         uuid = seen.node_facts[node.host].uuid
-        why = seen.facts.failed.get(uuid) or "it is being taken into the pool"
+        why = seen.facts.failed.get(uuid) or _why_outside(seen.facts.peers.get(uuid))
         return NodeOutcome(DEGRADED if uuid in seen.facts.peers else DEPLOYING, why)
     return outcome
+
+
+def _why_outside(peer: PeerFact | None) -> str:
+    if peer is not None and peer.connected and _REJECTED in peer.state:
+        return "the glusterds of the pool refuse it: it knows a volume otherwise than they do (see its glusterd.log)"
+    return "it is being taken into the pool"
 
 
 def _trouble(device: ChosenDevice) -> str:
@@ -196,7 +224,7 @@ def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
     broken += [one.status.message for one in node.reports if one.agent == VOLUME and one.status.state == FAILED]
     if broken and outcome.state == READY:
         outcome = NodeOutcome(DEGRADED, broken[0])
-    total = sum(base.total for base in bases_of(report))
+    total = sum(max(0, base.total - base.taken) for base in bases_of(report))
     used = sum(
         share_of(layout_in(volume.details), volume.size, len(seen.bricks[volume.name]), position)
         for volume, position, _ in seen.bricks_on(node.host)

@@ -7,11 +7,9 @@ and every copy that took its place is whole.
 from __future__ import annotations
 
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, VolumeFact
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state, is_of_volume
 from quartermaster.planning.cluster import NodeView
 from quartermaster.resources.orchestration import FAILED
-
-VOLUME_PREFIX = "pvc-"
 
 
 def bricks_to_remove(seen: Seen, node: NodeView) -> list[str]:
@@ -45,7 +43,7 @@ def _is_dead(seen: Seen, node: NodeView, base: str) -> bool:
 
 def _is_left_over(seen: Seen, node: NodeView, base: str, name: str) -> bool:
     volume, path = name.partition(".")[0], f"{base}/{name}"
-    if not volume.startswith(VOLUME_PREFIX):
+    if not is_of_volume(name):
         return False
     known = next((one for one in seen.view.volumes if one.name == volume), None)
     fact = seen.fact(volume)
@@ -59,7 +57,8 @@ def _is_left_over(seen: Seen, node: NodeView, base: str, name: str) -> bool:
         return False
     moved = seen.memory.moves.get(volume)
     under_way = moved is not None and moved.open is not None
-    return not under_way and f"{address_of(node)}:{path}" not in fact.bricks
+    held = fact.bricks_on(seen.node_facts[node.host].uuid, address_of(node))
+    return not under_way and not any(brick.endswith(f":{path}") for brick in held)
 
 
 def _has_another_name(fact: VolumeFact | None, position: int, place: BrickPlace) -> bool:

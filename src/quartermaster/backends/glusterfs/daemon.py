@@ -1,7 +1,8 @@
 """glusterd on one host: its settings, its start, and who it is in the pool.
 
 It keeps its state in the agent's own directory, so that nothing of it is in the way of another cluster later. Where a
-glusterd runs that somebody else started, that one is used and left to him.
+glusterd runs that somebody else started, that one is used and left to him, also while it is down: one of ours in its
+place would know of no pool and no brick.
 """
 
 from __future__ import annotations
@@ -73,17 +74,29 @@ async def ensure_glusterd(context: AgentContext, address: str, *, tls: bool = Fa
     running = (await machine.daemons.status(DAEMON)).running
     if running and known is not None and known.own:
         return known
-    own = running or await _foreign_uuid(machine) == ""
+    theirs = "" if running else await _foreign_uuid(machine)
+    if not running and not theirs and _is_theirs(context, known):
+        raise HostError(
+            "cannot use the glusterd of this host: it was started by somebody else, and does not answer",
+            hint="start it, for example with `systemctl start glusterd.service`; none is started in its place",
+        )
     if tls:
-        await (secure if own else refuse_plain)(machine)
-    if own:
+        await (refuse_plain if theirs else secure)(machine)
+    if theirs:
+        found = Identity(theirs, await _version(machine), own=False)
+    else:
         await _start(context, address)
-    async with TaskGroup() as group:
-        uuid, version = group.start(_answering(context)), group.start(_version(machine))
-    found = Identity(uuid.result(), version.result(), own=own)
+        async with TaskGroup() as group:
+            uuid, version = group.start(_answering(context)), group.start(_version(machine))
+        found = Identity(uuid.result(), version.result())
     if found != known:
         write_whole(record, msgspec.json.encode(found))
     return found
+
+
+def _is_theirs(context: AgentContext, known: Identity | None) -> bool:
+    """By what was found before; of a host that was just adopted with directories of somebody, by these."""
+    return not known.own if known is not None else bool(context.desired.get("adopted"))
 
 
 def recorded_identity(directory: Path) -> Identity | None:

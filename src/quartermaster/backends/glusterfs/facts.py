@@ -7,6 +7,7 @@ the report, where it is to be from the placement of its volume and the moves tha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ NODE = "glusterd"  # the agents; by their names the one of the node comes first
 POOL = "glusterfs-pool"
 MOVE = "glusterfs-move"
 VOLUME = "glusterfs-volume"
+
+VOLUME_PREFIX = "pvc-"  # of the directories of bricks
 
 
 class PeerFact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,9 +34,20 @@ class VolumeFact(msgspec.Struct, frozen=True, omit_defaults=True):
     started: bool = True
     offline: tuple[str, ...] = ()  # bricks that do not run
     pending: int | None = None  # entries to be healed; None: nobody has looked, or a brick does not answer
-    split: tuple[str, ...] = ()  # files of which no copy can be taken for the right one
+    split: tuple[str, ...] = ()  # the first of the files of which no copy can be taken for the right one
+    splits: int = 0  # how many of them there are
     behind: tuple[int, ...] = ()  # positions of bricks that know of less to be healed than others of their set
     alike: tuple[int, ...] = ()  # positions of bricks that lack nothing, by all that answer beside a dead one
+    processes: tuple[str, ...] = ()  # by position, "" where none runs: another one was started in between
+    peers: tuple[str, ...] = ()  # by position, the UUIDs of their hosts; none where their names say it
+
+    def peer_of(self, brick: str) -> str:
+        return next((uuid for name, uuid in zip(self.bricks, self.peers, strict=False) if name == brick), "")
+
+    def bricks_on(self, uuid: str, *addresses: str) -> list[str]:
+        """A host may have several addresses, and any of them may be in the name of a brick: it is known by its UUID."""
+        pairs = zip_longest(self.bricks, self.peers, fillvalue="")
+        return [name for name, peer in pairs if name.partition(":/")[0] in addresses or (peer and peer == uuid)]
 
     @property
     def healed(self) -> bool:
@@ -80,6 +94,8 @@ class OpenMove(msgspec.Struct, frozen=True):
     dead: bool = False  # nothing could be read there any more
     sources: tuple[str, ...] = ()  # bricks that it is made anew from
     needed: int = 0  # so many of them have to run when the old one is given up; 0: nothing of the volume is wanted
+    returns: bool = False  # the old one may be back before it is given up
+    place: BrickPlace | None = None  # where the old one is; None: an earlier version decided it, or nobody knows
 
 
 class Moved(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,10 +113,12 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     moves: dict[str, Moved] = {}  # by volume
     behind: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that may lack something
     down: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that did not run at the last look
+    processes: dict[str, tuple[str, ...]] = {}  # volume → those that ran its bricks last, by position
     ended: tuple[str, ...] = ()  # the ids of the volumes that were deleted last: one that was away may bring them back
+    former: tuple[str, ...] = ()  # the UUIDs of the last that the pool has let go: somebody may still be taking one in
 
 
-_FIELDS = ("members", "moves", "behind", "down", "ended")
+_FIELDS = ("members", "moves", "behind", "down", "processes", "ended", "former")
 
 
 def read_memory(memory: Mapping[str, str]) -> Memory:

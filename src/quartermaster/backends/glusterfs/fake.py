@@ -19,6 +19,7 @@ from quartermaster.host.fake.machine import ROOT
 from quartermaster.host.mountinfo import covering
 
 VERSION = "10.3"
+FOREIGN = "glusterd.service"  # one that somebody else runs: no daemon of ours has that name
 _MARK = ".glusterfs/volume-id"
 
 
@@ -28,6 +29,7 @@ class FakeBrick(msgspec.Struct):
     runs: bool = False
     behind: int = 0  # entries that its copy lacks
     complete: bool = True  # holds everything that was ever written and healed to it
+    starts: int = 0  # of its process
 
     @property
     def name(self) -> str:
@@ -45,6 +47,7 @@ class FakeVolume(msgspec.Struct):
     started: bool = False
     limit: int = 0
     written: int = 0  # entries
+    split: list[str] = []  # files whose copies contradict each other
 
     def sets(self) -> list[list[FakeBrick]]:
         return [self.bricks[at : at + self.width] for at in range(0, len(self.bricks), self.width)]
@@ -96,8 +99,8 @@ class FakeGluster:
     def runs(self, address: str) -> bool:
         """Whether its glusterd lives."""
         machine = self.machines.get(address)
-        process = machine.processes.get(DAEMON) if machine is not None else None
-        return process is not None and process.lives
+        found = [machine.processes.get(name) for name in (DAEMON, FOREIGN)] if machine is not None else []
+        return any(process is not None and process.lives for process in found)
 
     def reaches(self, one: str, other: str) -> bool:
         return self.runs(other) and (one == other or (one not in self.cut and other not in self.cut))
@@ -225,7 +228,8 @@ class FakeGluster:
         for pool in self._pools:
             for volume in pool.volumes.values():
                 for brick in volume.bricks:
-                    brick.runs = volume.started and self.runs(brick.address) and self._is_there(brick)
+                    ran, brick.runs = brick.runs, self._may_run(volume, brick)
+                    brick.starts += brick.runs and not ran
                 for one in volume.sets() if healing else ():
                     sources = [brick for brick in one if self._serves(brick) and brick.complete]
                     for brick in one if len(sources) >= max(1, volume.data) else ():
@@ -242,6 +246,9 @@ class FakeGluster:
 
     def _serves(self, brick: FakeBrick) -> bool:
         return brick.runs and brick.address not in self.cut and self.runs(brick.address) and self._is_there(brick)
+
+    def _may_run(self, volume: FakeVolume, brick: FakeBrick) -> bool:
+        return volume.started and self.runs(brick.address) and self._is_there(brick)
 
     def _is_there(self, brick: FakeBrick) -> bool:
         machine = self.machines[brick.address]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from quartermaster.backends.glusterfs.fake import FakeGluster, FakeVolume
 
 UNANSWERED = Result(exit_code=1, stdout=b"Connection failed. Please check if gluster daemon is operational.\n")
+_NO_UUID = "00000000-0000-0000-0000-000000000000"
 _HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 
 
@@ -155,7 +156,8 @@ def _statuses(gluster: FakeGluster, address: str) -> Result:
     for name in sorted(pool.volumes):
         volume = pool.volumes[name]
         nodes = "".join(
-            f"<node><hostname>{brick.address}</hostname><path>{brick.path}</path><status>{int(brick.runs)}</status></node>"
+            f"<node><hostname>{brick.address}</hostname><path>{brick.path}</path><status>{int(brick.runs)}</status>"
+            f"<pid>{brick.starts}</pid></node>"
             for brick in volume.bricks
             if gluster.reaches(address, brick.address)
         )
@@ -175,11 +177,16 @@ def _heal(volume: FakeVolume, gluster: FakeGluster, what: str) -> Result:
                     f"<brick><name>{brick.name}</name><status>Transport endpoint is not connected</status></brick>"
                 )
                 continue
-            count = behind if brick.complete and what == "summary" else 0
+            if what == "split-brain":
+                files = "".join(f'<file gfid="{_NO_UUID}">{escape(name)}</file>' for name in volume.split)
+                count = f"<numberOfEntries>{len(volume.split)}</numberOfEntries>"
+                found.append(f"<brick><name>{brick.name}</name>{files}<status>Connected</status>{count}</brick>")
+                continue
+            entries = (behind if brick.complete else 0) + len(volume.split)
             found.append(
                 f"<brick><name>{brick.name}</name><status>Connected</status>"
-                f"<totalNumberOfEntries>{count}</totalNumberOfEntries>"
-                "<numberOfEntriesInSplitBrain>0</numberOfEntriesInSplitBrain></brick>"
+                f"<totalNumberOfEntries>{entries}</totalNumberOfEntries>"
+                f"<numberOfEntriesInSplitBrain>{len(volume.split)}</numberOfEntriesInSplitBrain></brick>"
             )
     return document(f"<healInfo><bricks>{''.join(found)}</bricks></healInfo>")
 

@@ -10,32 +10,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from quartermaster.backends.glusterfs.facts import NODE, VOLUME, BrickPlace
-from quartermaster.planning.cluster import MAINTENANCE, ClusterView, Desired, NodeView, Report
+from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, BrickPlace
+from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
+from quartermaster.planning.cluster import MAINTENANCE, ClusterView, Desired, NodeView, Report, VolumeView
 
 FORGET: dict[str, Any] = {"forget": True}
 NOT_KEPT = "it is not kept by this host"  # why an agent does not delete a volume
+NOT_THERE = "it was made, and the pool does not know it any more"  # why an agent does not keep one
+SUPERSEDED = "another host was told to keep it since"  # the same
 
 
 def keeper_of(name: str, hosts: tuple[str, ...], view: ClusterView) -> str:
     """The host whose agent keeps the volume; the one that made it where nobody else can."""
     able = [node for node in view.nodes if _is_able(node)]
+    able = [node for node in able if not _is_superseded(node.report(VOLUME, name))] or able
     keeping = [node.host for node in able if _keeps(node.report(VOLUME, name))]
     deleting = [node.host for node in able if _deletes(node.report(VOLUME, name))]
-    if hosts[0] in keeping or (not keeping and not deleting and any(node.host == hosts[0] for node in able)):
+    members = _members(view)
+    ready = [node.host for node in able if node.healthy and _is_up(node, members)]
+    if hosts[0] in keeping or (not keeping and not deleting and hosts[0] in ready):
         return hosts[0]
     if keeping:
         return keeping[0]
     if deleting:
         return deleting[0]
-    ready = [node.host for node in able if (report := node.report(NODE)) is not None and report.done and node.healthy]
     near = [host for host in hosts if host in ready]
     return (near or ready or list(hosts))[0]
 
 
-def is_doomed(name: str, view: ClusterView) -> bool:
+def is_doomed(volume: VolumeView, view: ClusterView) -> bool:
     """Whether somebody is at deleting it, and nobody keeps it: what is in it is not wanted any more."""
-    reports = [report for node, report in _reports(view, name) if not node.lost]
+    if volume.kept:
+        return False
+    reports = [report for node, report in _reports(view, volume.name) if not node.lost]
     # Whoever was told to forget a volume has reported nothing of it since, and is asked to end no more than that.
     deleting = any(report.absent and not report.done and report.status.result != {} for report in reports)
     return deleting and not any(_keeps(report) for report in reports)
@@ -55,7 +62,14 @@ def volume_config(
         "here": [brick.name for brick in bricks if brick.host == host],
         "options": dict(details["options"]),
     }
+    if is_by_hand(details["options"]):
+        config["adopted"] = True
     return {**config, "existing": True} if existing else config
+
+
+def is_by_hand(options: Mapping[str, str]) -> bool:
+    """Whether somebody made the volume, by what it said of itself when it was placed or adopted."""
+    return OWNER_OPTION not in options or ADOPTED_OPTION in options
 
 
 def keeping_assignments(view: ClusterView) -> list[Desired]:
@@ -69,23 +83,33 @@ def keeping_assignments(view: ClusterView) -> list[Desired]:
         there = next((report for node, report in _reports(view, volume.name) if node.host == keeper), None)
         if _deletes(there):
             continue
-        left = any(report.done or report.desired == FORGET or _was_finished(report) for _, report in others)
-        if not left and not _is_refused(there):
+        left = any(
+            report.done or report.desired == FORGET or _was_finished(report) or _is_refused(report)
+            for _, report in others
+        )
+        if not left and not _is_refused(there) and not _is_superseded(there):
             continue  # one that was never finished is finished or taken back by whoever began it
         why = f"host {keeper} keeps the volume {volume.name} now"
-        if there is None or there.absent or there.desired == FORGET:
+        if there is None or there.absent or there.desired == FORGET or _is_superseded(there):
             config = volume_config(volume.name, volume.size, volume.details, keeper, existing=True)
+            if there is not None and _is_superseded(there):
+                # It may have been told just that before: in the same words again it would be no later order.
+                config["again"] = int((there.desired or {}).get("again", 0)) + 1
             wanted.append(Desired(keeper, VOLUME, config, volume.name, why=why))
         if there is not None and there.done and not there.absent:
-            wanted += [_let_go(node, report, why) for node, report in others if not report.absent]
+            # One that was silent when it was to make the volume, and is back, is to end what it never had.
+            ending = [report.absent and not _is_refused(report) for _, report in others]
             wanted += [
-                Desired(node.host, VOLUME, None, volume.name, why=why) for node, report in others if report.absent
+                Desired(node.host, VOLUME, None, volume.name, why=why) if ends else _let_go(node, report, why)
+                for (node, report), ends in zip(others, ending, strict=True)
             ]
     return wanted + _left_over(view)
 
 
 def _left_over(view: ClusterView) -> list[Desired]:
-    """Of volumes that are gone: who took one over without making it, and who was told to forget one."""
+    """Of volumes that are gone: who took one over without making it, who was told to forget one, and who made one that
+    another host has deleted.
+    """
     known = {volume.name for volume in view.volumes}
     return [
         _let_go(node, report, f"the volume {report.instance} is gone")
@@ -97,7 +121,8 @@ def _left_over(view: ClusterView) -> list[Desired]:
 
 def _is_ours_to_end(report: Report) -> bool:
     desired = report.desired or {}
-    return not report.absent and (desired == FORGET or bool(desired.get("existing")))
+    missed = report.current and _was_finished(report) and NOT_THERE in report.status.message
+    return not report.absent and (desired == FORGET or bool(desired.get("existing")) or missed)
 
 
 def _let_go(node: NodeView, report: Report, why: str) -> Desired:
@@ -111,18 +136,38 @@ def _is_able(node: NodeView) -> bool:
     return bool(node.host) and not node.lost and node.leaving in ("", MAINTENANCE) and node.wrong is None
 
 
+def _members(view: ClusterView) -> set[str]:
+    """The UUIDs of the pool, by whoever has looked."""
+    told = [report.status.result or {} for node in view.nodes if (report := node.report(POOL)) is not None]
+    return {uuid for result in told for uuid in result.get("peers", {})}
+
+
+def _is_up(node: NodeView, members: set[str]) -> bool:
+    """Who is no member of the pool yet knows no volume, and would say of each that it is gone."""
+    report = node.report(NODE)
+    if report is None or not report.done:
+        return False
+    return not members or (report.status.result or {}).get("uuid") in members
+
+
 def _keeps(report: Report | None) -> bool:
-    return report is not None and not report.absent and report.desired not in (None, FORGET)
+    kept = report is not None and not report.absent and report.desired not in (None, FORGET)
+    return kept and not _is_superseded(report)
 
 
 def _deletes(report: Report | None) -> bool:
     """It was made or taken over there, and is to go: nobody else deletes it as long as that host can be asked."""
-    return report is not None and report.absent and _was_finished(report)
+    return report is not None and report.absent and _was_finished(report) and not _is_refused(report)
 
 
 def _is_refused(report: Report | None) -> bool:
     """It was asked to delete a volume that it does not keep: who kept it was given up, and nobody knows of him."""
     return report is not None and report.absent and report.current and NOT_KEPT in report.status.message
+
+
+def _is_superseded(report: Report | None) -> bool:
+    """It kept the volume once, and finds that another one was told to since: who was silent then, and is back."""
+    return report is not None and report.current and SUPERSEDED in report.status.message
 
 
 def _was_finished(report: Report) -> bool:

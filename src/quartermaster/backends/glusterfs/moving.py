@@ -12,11 +12,12 @@ that has a brick: the brick of a host that was given up goes anywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from quartermaster.backends.glusterfs.amending import amended, old_place
+from quartermaster.backends.glusterfs.amending import amended, old_place, place_of
 from quartermaster.backends.glusterfs.facts import MOVE, BrickPlace, Moved, OpenMove, VolumeFact
 from quartermaster.backends.glusterfs.keeping import is_doomed
 from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
@@ -32,7 +33,7 @@ from quartermaster.backends.glusterfs.seeing import (
     rooms_of,
     share_of,
 )
-from quartermaster.backends.glusterfs.wholeness import States, copies_beside, disk_of, may_come_back
+from quartermaster.backends.glusterfs.wholeness import LACKING, States, copies_beside, lost_name, may_come_back
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, Verdict, VolumeView
 
 AT_ONCE = 4  # volumes of which a brick is on its way
@@ -101,7 +102,13 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
             "dead": moved.open.dead,
             "sources": list(moved.open.sources),
             "needed": moved.open.needed,
+            "returns": moved.open.returns,
         }
+        old, _, _ = old_place(seen, moved.open)
+        if moved.open.dead and moved.open.needed and (old is None or seen.node(old.host) is None):
+            config["spared"] = True
+        if processes := _processes(seen, volume, moved.open):
+            config["processes"] = processes
         instance = f"brick-{volume.name}"
         wanted[coordinator, instance] = Desired(
             coordinator,
@@ -119,6 +126,14 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
         if report.agent == MOVE and (node.host, report.instance) not in wanted
     ]
     return [*wanted.values(), *over]
+
+
+def _processes(seen: Seen, volume: VolumeView, move: OpenMove) -> dict[str, str]:
+    """Of the copies from which a brick that may be back is made anew: one that was started since may lack something."""
+    fact, known = seen.fact(volume.name), seen.memory.processes.get(volume.name, ())
+    if fact is None or not (move.dead and move.returns):
+        return {}
+    return {brick: ran for brick, ran in zip(fact.bricks, known, strict=False) if ran and brick in move.sources}
 
 
 def _wanted(seen: Seen, case: _Case) -> OpenMove | str:
@@ -147,12 +162,16 @@ def _why_it_waits(seen: Seen, case: _Case, move: OpenMove) -> str:
     old, state, why = old_place(seen, move)
     if case.doomed or not (move.dead or state == DEAD):
         return ""
+    if old is None:
+        return f"{move.why}; {why}"
     found = _sources(seen, case, move.position, old, why)
-    return found if isinstance(found, str) else ""
+    if isinstance(found, str) or not _is_refused(seen, case.places[move.position], LACKING):
+        return found if isinstance(found, str) else ""
+    return f"{why}, and the other copies {LACKING}: bring it back, or {_give_up(seen, old)}"
 
 
 def _case(seen: Seen, volume: VolumeView, known: Moved, fact: VolumeFact) -> _Case:
-    doomed = is_doomed(volume.name, seen.view)
+    doomed = is_doomed(volume, seen.view)
     moved = amended(seen, volume, known, fact, doomed=doomed)
     places = bricks_of(volume, moved)
     return _Case(volume, moved, fact, places, [brick_state(seen, place) for place in places], doomed)
@@ -167,12 +186,16 @@ def _with_sources(seen: Seen, case: _Case) -> _Case:
     if move is None or case.places[move.position].name in case.fact.bricks:
         return case
     if case.doomed:
-        return replace(case, moved=replace(case.moved, open=replace(move, dead=True, sources=(), needed=0)))
+        unwanted = replace(move, dead=True, sources=(), needed=0, returns=False)
+        return replace(case, moved=replace(case.moved, open=unwanted))
     known = replace(move, needed=_least(case))
     old, state, why = old_place(seen, move)
-    if move.dead or state == DEAD:
+    if old is None and move.dead:
+        known = replace(known, sources=())  # it waits: whoever is to give it up finds too few
+    elif old is not None and (move.dead or state == DEAD):
         found = _sources(seen, case, move.position, old, why)
-        known = replace(known, dead=True, sources=found if isinstance(found, tuple) else ())
+        sources = found if isinstance(found, tuple) else ()
+        known = replace(known, dead=True, sources=sources, returns=may_come_back(seen, old))
     return replace(case, moved=replace(case.moved, open=known))
 
 
@@ -182,24 +205,28 @@ def _least(case: _Case) -> int:
 
 
 def _made_anew(seen: Seen, case: _Case, position: int) -> OpenMove | str:
-    why = case.states[position][1]
-    found = _sources(seen, case, position, case.places[position], why)
+    why, place = case.states[position][1], case.places[position]
+    found = _sources(seen, case, position, place, why)
     if isinstance(found, str):
         return found
-    about = f"{why}: its copy of {case.volume.name} is made anew"
-    return OpenMove(position, case.fact.bricks[position], about, dead=True, sources=found, needed=_least(case))
+    about, returns = f"{why}: its copy of {case.volume.name} is made anew", may_come_back(seen, place)
+    return _opening(seen, case, position, about, dead=True, sources=found, needed=_least(case), returns=returns)
 
 
-def _sources(seen: Seen, case: _Case, position: int, dead: BrickPlace | None, why: str) -> tuple[str, ...] | str:
+def _opening(seen: Seen, case: _Case, position: int, why: str, **more: Any) -> OpenMove:
+    old = case.fact.bricks[position]
+    return OpenMove(position, old, why, place=place_of(seen, case.volume, case.moved, case.fact, old), **more)
+
+
+def _sources(seen: Seen, case: _Case, position: int, dead: BrickPlace, why: str) -> tuple[str, ...] | str:
     """The copies from which a brick that is dead can be made anew; else why it has to stay."""
     least = _least(case)
     whole, alive = copies_beside(seen, case.volume, case.fact, case.states, position)
-    back = dead is not None and may_come_back(seen, dead)
-    sources = whole if back or len(whole) >= least else alive
+    sources = whole if may_come_back(seen, dead) or len(whole) >= least else alive
     if len(sources) >= least:
         return sources
     lacking = f"{why}, and {len(sources)} of the {least} copies that are needed to make it anew can be read"
-    if dead is None or len(alive) < least:
+    if len(alive) < least:
         return lacking
     doubt = "it may hold what the others lack"
     return f"{lacking} and are known to be whole: {doubt}; bring it back, or {_give_up(seen, dead)}"
@@ -211,16 +238,15 @@ def _dropped(seen: Seen, case: _Case) -> OpenMove | str:
         node = seen.node(place.host)
         if node is None or node.leaving == ABANDON or (node.leaving == DRAIN and node.lost):
             about = f"{case.states[position][1]}, and {case.volume.name} is being deleted"
-            return OpenMove(position, case.fact.bricks[position], about, dead=True)
+            return _opening(seen, case, position, about, dead=True)
     return ""
 
 
 def _give_up(seen: Seen, place: BrickPlace) -> str:
     """What a person can do who knows that it will never be back: of a host that lives, it is the disk that is lost."""
     node = seen.node(place.host)
-    disk = disk_of(node, place) if node is not None and node.healthy else ""
-    if disk:
-        return f"give the disk up by naming {disk} in spec.wipe of StorageNode {place.node}"
+    if node is not None and node.healthy:
+        return f"give the disk up by naming {lost_name(node, place)} in spec.wipe of StorageNode {node.name}"
     return f"give it up with `qm node remove {place.node} --lost`"
 
 
@@ -234,7 +260,7 @@ def _moved_away(seen: Seen, case: _Case, position: int, why: str) -> OpenMove | 
     others = [at for at in range(begin, begin + layout.width) if at != position and not layout.is_arbiter(at)]
     sources = tuple(fact.bricks[at] for at in others if at < len(fact.bricks))
     about = f"{why}: {volume.name} moves elsewhere"
-    return OpenMove(position, fact.bricks[position], about, sources=sources, needed=layout.data or 1)
+    return _opening(seen, case, position, about, sources=sources, needed=layout.data or 1)
 
 
 def _again(seen: Seen, case: _Case, move: OpenMove) -> OpenMove | str:
@@ -243,15 +269,25 @@ def _again(seen: Seen, case: _Case, move: OpenMove) -> OpenMove | str:
     if place.name in case.fact.bricks:
         # It has taken its place: dead now, it is replaced as any other brick is.
         return _made_anew(seen, case, move.position) if is_dead else ""
-    refused = any(
+    refused = _is_refused(seen, place, _USED_BEFORE)
+    width = layout_in(case.volume.details).width
+    begin = move.position - move.position % width
+    others = [at for at in range(begin, min(begin + width, len(case.places))) if at != move.position]
+    # One that was taken back may have been done before whoever did it heard of that.
+    beside = any(case.places[at].host == place.host and case.states[at][0] != DEAD for at in others)
+    return move if refused or is_dead or (beside and move.needed) else ""
+
+
+def _is_refused(seen: Seen, place: BrickPlace, why: str) -> bool:
+    """Whether an agent that was to put a brick there says that."""
+    return any(
         report.agent == MOVE
         and (report.desired or {}).get("new") == place.name
         and report.current
-        and _USED_BEFORE in report.status.message
+        and why in report.status.message
         for node in seen.view.nodes
         for report in node.reports
     )
-    return move if refused or is_dead else ""
 
 
 def _target(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove, rooms: list[Room]) -> Room | Verdict:

@@ -6,27 +6,36 @@ belongs to another is refused and never touched. Bricks are removed only by name
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.directories import BASE_MARK
-from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, uuids_of
+from quartermaster.backends.directories import BASE_MARK, offer_base
+from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, shared_space, uuids_of
 from quartermaster.backends.glusterfs.daemon import Identity, end_glusterd, ensure_glusterd, recorded_identity
-from quartermaster.backends.glusterfs.facts import NODE
+from quartermaster.backends.glusterfs.facts import NODE, VOLUME_PREFIX
+from quartermaster.backends.glusterfs.model import VolumeInfo
+from quartermaster.backends.glusterfs.pool_agent import AGAIN_S
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host import FileSystem
+from quartermaster.support.deadlines import within
 from quartermaster.support.errors import HostError
+from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
 
 IDENTITY_FILE = ".quartermaster-brick.json"
 LABEL = "qm-gluster"
 _PENDING = ".glusterfs/indices/xattrop"  # gluster keeps a link here for every entry that is to be healed
 _PENDING_BASE = "xattrop-"
+_REMOVING_S = 60.0  # in one run, for what is left of bricks
+
+T = TypeVar("T")
+
+_log = logger("backends.glusterfs.node")
 
 
 class BaseIdentity(msgspec.Struct, frozen=True):
@@ -59,26 +68,29 @@ class NodeAgent:
             identity = await _ensure(context)
         if trouble is not None:
             raise trouble
-        await self._remove_bricks(context, [base["path"] for base in offered["bases"]])
-        bases, bricks, dead = [], {}, {}
-        for base in offered["bases"]:
-            try:
-                await self._claim(context, base["path"], identity.uuid)
-                bricks[base["path"]] = await _bricks(context, base["path"])
-                bases.append(base)
-            except HostError as error:
-                offered["failed"][base["path"]] = str(error)
-                if "Input/output error" in str(error):
-                    dead[base["path"]] = f"the disk of {base['path']} answers with errors"
-        facts = {"uuid": identity.uuid, "version": identity.version, "bricks": bricks, "dead": dead}
-        return {**offered, "bases": bases, **facts}
+        troubles = _Troubles(offered["failed"])
+        paths = [base["path"] for base in offered["bases"]]
+        claimed = [path for path in paths if await troubles.during(path, self._claim(context, path, identity.uuid))]
+        is_clean = await self._clean(context, claimed, identity.uuid, troubles)
+        bricks: dict[str, dict[str, int]] = {}
+        bases: list[dict[str, Any]] = []
+        for base in [one for one in offered["bases"] if one["path"] in claimed]:
+            found = await troubles.during(base["path"], _bricks(context, base["path"]))
+            measured = await troubles.during(base["path"], _measured(context, base, found or {}))
+            if found is not None and measured is not None:
+                bricks[base["path"]] = found
+                bases.append(measured)
+        facts = {"uuid": identity.uuid, "version": identity.version, "bricks": bricks, "dead": troubles.dead}
+        told = {**offered, "bases": bases, **facts}
+        return told if is_clean else {**told, "againSeconds": AGAIN_S}
 
     async def destroy_local_service(self, context: AgentContext) -> None:
         """The content of the disks stays."""
         await end_glusterd(context)
         await release_file_systems(context)
 
-    async def _claim(self, context: AgentContext, base: str, uuid: str) -> None:
+    async def _claim(self, context: AgentContext, base: str, uuid: str) -> bool:
+        """Nothing is written to one that is not ours, nor removed there."""
         path = f"{base}/{IDENTITY_FILE}"
         own = BaseIdentity(context.desired["owner"], context.desired["node"], uuid)
         found = await context.machine.directories.read(path)
@@ -88,33 +100,103 @@ class NodeAgent:
             if others and not adopted:
                 raise HostError(
                     f"cannot use {base}: it holds {others[0]}, and nothing says whose that is",
-                    hint="move it away, or wipe the disk by naming it in spec.wipe",
+                    hint="move it away; a disk on which nothing is wanted is cleared by hand, with `wipefs --all`",
                 )
-            await context.machine.directories.write(path, msgspec.json.encode(own))
-            return
-        known = _decoded(found, base)
-        if (known.cluster, known.uuid) != (own.cluster, own.uuid):
+        elif ((known := _decoded(found, base)).cluster, known.uuid) != (own.cluster, own.uuid):
             raise HostError(
                 f"cannot use {base}: it holds bricks of cluster {known.cluster}, node {known.node}, "
                 f"made by another glusterd ({known.uuid[:8]})",
-                hint="wipe the disk by naming it in spec.wipe if nothing on it is wanted",
+                hint="if nothing on it is wanted, clear the disk by hand, with `wipefs --all`",
             )
+        if base in context.desired.get("directories", ()):
+            await offer_base(context, base, (await context.machine.directories.space(base)).file_system)
+        if found is None:
+            await context.machine.directories.write(path, msgspec.json.encode(own))
+        return True
 
-    async def _remove_bricks(self, context: AgentContext, bases: Sequence[str]) -> None:
+    async def _clean(self, context: AgentContext, bases: Sequence[str], uuid: str, troubles: _Troubles) -> bool:
+        """Whether all is removed that is to be. A large brick takes longer than this run has: the next one goes on with
+        it, also where whoever began with it is gone.
+        """
+        with suppress(TimeoutError):
+            async with within(_REMOVING_S):
+                for base in bases:
+                    await troubles.during(base, context.machine.directories.finish_removals(base, VOLUME_PREFIX))
+                await self._remove_bricks(context, bases, uuid)
+                return True
+        return False
+
+    async def _remove_bricks(self, context: AgentContext, bases: Sequence[str], uuid: str) -> None:
         named = [path for path in context.desired.get("remove", ()) if str(Path(path).parent) in bases]
         there = [path for path in named if await context.machine.directories.exists(path)]
         if not there:
             return
-        used = {brick.name for volume in await Gluster(context.machine.commands).volumes() for brick in volume.bricks}
+        gluster = Gluster(context.machine.commands)
+        volumes = {volume.name: volume for volume in await gluster.volumes()}
+        bricks = [brick for volume in volumes.values() for brick in volume.bricks]
+        # Directories have the same path on every host: that another one has a brick there says nothing of this one.
+        used = {brick.name for brick in bricks if brick.uuid in ("", uuid)}
+        wholeness = _Wholeness(gluster)
         for path in there:
-            if not any(name.endswith(f":{path}") for name in used):
+            volume = volumes.get(Path(path).name.partition(".")[0])
+            is_used = any(name.endswith(f":{path}") for name in used)
+            may_ask = not context.desired.get("apart")
+            if not is_used and (volume is None or not may_ask or await wholeness.is_known(volume)):
                 await context.machine.directories.remove(path)
+
+
+class _Troubles:
+    """What is wrong with directories of bricks: one that fails does not cost the host its others."""
+
+    def __init__(self, failed: dict[str, str]) -> None:
+        self._failed = failed
+        self.dead: dict[str, str] = {}
+
+    async def during(self, base: str, work: Awaitable[T]) -> T | None:
+        try:
+            return await work
+        except HostError as error:
+            self._failed[base] = str(error)
+            if "Input/output error" in str(error):
+                self.dead[base] = f"the disk of {base} answers with errors"
+            return None
+
+
+class _Wholeness:
+    """Which volumes are whole now: they were when the leader named what is to go, and that may be long ago.
+
+    A look that fails fails nothing else: what is left of bricks can wait, and the node serves without. Nor is another
+    one tried in the same run, for each may take all the time that its command has.
+    """
+
+    def __init__(self, gluster: Gluster) -> None:
+        self._gluster = gluster
+        self._running: dict[str, dict[str, str]] | None = None
+        self._failed = False
+
+    async def is_known(self, volume: VolumeInfo) -> bool:
+        try:
+            return not self._failed and await self._is_whole(volume)
+        except HostError as error:
+            _log.info("what is left of bricks stays for now", volume=volume.name, error=str(error))
+            self._failed = True
+            return False
+
+    async def _is_whole(self, volume: VolumeInfo) -> bool:
+        if self._running is None:
+            self._running = await self._gluster.online()
+        running = self._running.get(volume.name, {})
+        if not all(brick.name in running for brick in volume.bricks):
+            return False
+        if volume.replica == 1 and not volume.disperse:
+            return True
+        return all(one.connected and not one.pending for one in await self._gluster.heal_counts(volume))
 
 
 async def _offer(context: AgentContext) -> tuple[dict[str, Any], HostError | None]:
     """Trouble with all of its disks is no reason for a host to leave the pool."""
     try:
-        return await offer_file_systems(context, file_system=FileSystem.XFS, label=LABEL), None
+        return await offer_file_systems(context, file_system=FileSystem.XFS, label=LABEL, taken=False), None
     except HostError as error:
         return {"bases": [], "wiped": [], "failed": {}}, error
 
@@ -132,6 +214,15 @@ def _decoded(found: bytes, base: str) -> BaseIdentity:
         return msgspec.json.decode(found, type=BaseIdentity)
     except msgspec.DecodeError as error:
         raise HostError(f"cannot use {base}: {IDENTITY_FILE} in it cannot be read: {error}") from error
+
+
+async def _measured(context: AgentContext, base: dict[str, Any], bricks: Iterable[str]) -> dict[str, Any]:
+    """With what is free in a directory, which others may write to, too."""
+    path = base["path"]
+    if path not in context.desired.get("directories", ()):
+        return base
+    space = await context.machine.directories.space(path)
+    return {**base, **shared_space(context, path, space, [f"{path}/{name}" for name in bricks])}
 
 
 async def _bricks(context: AgentContext, base: str) -> dict[str, int]:

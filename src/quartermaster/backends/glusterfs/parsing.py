@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 from quartermaster.backends.glusterfs.model import (
@@ -22,17 +22,20 @@ class Answer:
 
     def __init__(self, root: ElementTree.Element) -> None:
         self.root = root
-        self.failed = _text(root, "opRet", "0") != "0"
+        self.failed = _text(root, "opRet") != "0"
         self.code = _number(root, "opErrno")
         self.error = " ".join(_text(root, "opErrstr").split())
 
 
 def read_answer(text: bytes, verb: str) -> Answer:
+    shown = text[:200].decode(errors="replace").strip()
     try:
-        return Answer(ElementTree.fromstring(text))  # noqa: S314 - written by the gluster of this host
+        root = ElementTree.fromstring(text)  # noqa: S314 - written by the gluster of this host
     except ElementTree.ParseError as error:
-        shown = text[:200].decode(errors="replace").strip()
         raise HostError(f"cannot {verb}: gluster answered something else than XML: {shown or 'nothing'}") from error
+    if root.find("opRet") is None:
+        raise HostError(f"cannot {verb}: gluster does not say whether it did that: {shown}")
+    return Answer(root)
 
 
 def peers_of(answer: Answer) -> tuple[Peer, ...]:
@@ -74,32 +77,39 @@ def _volume(found: ElementTree.Element) -> VolumeInfo:
     )
 
 
-def online_bricks(answer: Answer) -> dict[str, tuple[str, ...]]:
-    """Volume → the bricks whose processes run, from `volume status all`."""
-    found: dict[str, tuple[str, ...]] = {}
+def online_bricks(answer: Answer) -> dict[str, dict[str, str]]:
+    """Volume → the bricks that run → their processes, from `volume status all`. A process that was started anew is
+    another one: by its number, and by its port, for after a boot the numbers may be the same.
+    """
+    found: dict[str, dict[str, str]] = {}
     for volume in answer.root.iterfind("volStatus/volumes/volume"):
-        found[_text(volume, "volName")] = tuple(_running(volume))
+        found[_text(volume, "volName")] = dict(_running(volume))
     return found
 
 
-def _running(volume: ElementTree.Element) -> Iterator[str]:
+def _running(volume: ElementTree.Element) -> Iterator[tuple[str, str]]:
     for node in volume.iterfind("node"):
         path = _text(node, "path")
         # Daemons that have no brick are listed beside them, with a host in place of a path.
         if path.startswith("/") and _text(node, "status") == "1":
-            yield f"{_text(node, 'hostname')}:{path}"
+            yield f"{_text(node, 'hostname')}:{path}", f"{_text(node, 'pid')}:{_text(node, 'port')}"
 
 
-def heal_counts(answer: Answer) -> tuple[HealCount, ...]:
-    """From `heal info summary`; of a brick that does not answer there are no numbers."""
-    return tuple(
-        HealCount(
-            brick=_text(found, "name"),
-            connected=_text(found, "status") == "Connected",
-            pending=_number(found, "totalNumberOfEntries"),
-            split_brain=_number(found, "numberOfEntriesInSplitBrain"),
-        )
-        for found in answer.root.iterfind("healInfo/bricks/brick")
+def heal_counts(answer: Answer, bricks: Sequence[Brick]) -> tuple[HealCount, ...]:
+    """One for each of the bricks, in their order, from `heal info summary`. Of a brick that does not answer there are
+    no numbers, and one that is not listed is taken for such: an answer that leaves it out says nothing of it.
+    """
+    listed = {_text(found, "name"): _heal_count(found) for found in answer.root.iterfind("healInfo/bricks/brick")}
+    return tuple(listed.get(brick.name, HealCount(brick.name, connected=False)) for brick in bricks)
+
+
+def _heal_count(found: ElementTree.Element) -> HealCount:
+    pending = _number(found, "totalNumberOfEntries", -1)
+    return HealCount(
+        brick=_text(found, "name"),
+        connected=_text(found, "status") == "Connected" and pending >= 0,
+        pending=max(0, pending),
+        split_brain=_number(found, "numberOfEntriesInSplitBrain"),
     )
 
 

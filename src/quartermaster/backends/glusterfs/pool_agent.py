@@ -7,7 +7,7 @@ cannot do for one peer or volume is told and does not keep it from the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,7 +21,9 @@ from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import HealCount, Peer, VolumeInfo
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host.files import write_whole
-from quartermaster.support.errors import HostError
+from quartermaster.resources.orchestration import Assignment
+from quartermaster.support.deadlines import within
+from quartermaster.support.errors import HostError, StoreError
 from quartermaster.support.tasks import TaskGroup
 
 OWNER_OPTION = "user.quartermaster.owner"
@@ -32,8 +34,11 @@ LOCK_S = 100.0
 AGAIN_S = 2.0  # while something is on its way
 _TAKING_IN_S = 30.0
 _LOOK_S = 0.1
+_HEAR_S = 5.0
 _COUNTED = 16  # volumes whose entries are counted in one run
 _COMPARED = 4  # the same for volumes with a dead brick, of which each takes ten seconds
+_RESTARTED = 16  # the same for volumes whose bricks are started
+_NAMED = 16  # split files of a volume
 _HEAL_AGAIN_S = 10.0
 _SUSPECTS = "suspects.json"
 
@@ -53,6 +58,9 @@ class PoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     gone: tuple[str, ...] = ()  # volumes that nobody has in his books: to be asked is to look whether they are there
     ended: tuple[str, ...] = ()  # ids of those among them that were deleted, and that one who was away brought back
     down: tuple[str, ...] = ()  # UUIDs of hosts that are silent: nobody waits for them
+    away: tuple[str, ...] = ()  # UUIDs of those among them whose data may move: to be asked is to look what runs there
+    lost: tuple[str, ...] = ()  # UUIDs of those among them that somebody has given up
+    dead: tuple[str, ...] = ()  # address:directory of bricks that never start there, on hosts that live
 
 
 class _Waits(msgspec.Struct, frozen=True):
@@ -62,18 +70,25 @@ class _Waits(msgspec.Struct, frozen=True):
     since: float
 
 
+class _Kept(msgspec.Struct):
+    """From one run to the next."""
+
+    waits: dict[str, _Waits] = {}  # by volume
+    restarted: str = ""  # the last volume whose bricks were started
+
+
 class PoolAgent:
     name = POOL
 
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
-        self._waits: dict[str, dict[str, _Waits]] = {}  # by host, for in a model several live in one process
+        self._kept: dict[str, _Kept] = {}  # by host, for in a model several live in one process
 
     async def initialize(self, context: AgentContext) -> None:
         context.directory.mkdir(parents=True, exist_ok=True)
 
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
-        run = _Run(context, self._looks, self._waits.setdefault(context.host, {}))
+        run = _Run(context, self._looks, self._kept.setdefault(context.host, _Kept()))
         facts = await run.facts()
         told: dict[str, Any] = msgspec.to_builtins(facts)
         return {**told, "againSeconds": AGAIN_S} if _is_unsettled(run.config, facts) else told
@@ -85,12 +100,13 @@ class PoolAgent:
 class _Run:
     """One run of the coordinator, with what it could not do."""
 
-    def __init__(self, context: AgentContext, looks: Looks, waits: dict[str, _Waits]) -> None:
+    def __init__(self, context: AgentContext, looks: Looks, kept: _Kept) -> None:
         self.config = msgspec.convert(context.desired, PoolConfig)
         self._context = context
         self._looks = looks
         self._gluster = Gluster(context.machine.commands)
-        self._waits = waits
+        self._kept = kept
+        self._waits = kept.waits
         self._failed: dict[str, str] = {}
 
     async def facts(self) -> PoolFacts:
@@ -126,22 +142,44 @@ class _Run:
 
     async def _taken_in(self) -> tuple[tuple[Peer, ...], tuple[VolumeInfo, ...]]:
         """What is there when all that should be in the pool are, or do not come."""
-        config, gluster = self.config, self._gluster
         peers, volumes = await self._look()
         known = {peer.uuid for peer in peers}
-        missing = [one for one in config.peers if one.uuid not in known and one.uuid not in config.down]
-        for one in missing:
-            await self._try(one.uuid, f"taking {one.address} into the pool", partial(gluster.probe, one.address))
-        if not missing:
+        await self._hear()
+        if not self._missing(known):
             return peers, volumes
-        awaited = {one.uuid for one in config.peers} - set(self._failed) - set(config.down)
         ends = asyncio.get_running_loop().time() + _TAKING_IN_S
         while True:
+            while missing := self._missing(known):
+                one = missing[0]
+                known.add(one.uuid)
+                change = partial(self._gluster.probe, one.address)
+                await self._try(one.uuid, f"taking {one.address} into the pool", change)
+                await self._hear()
             peers, volumes = await self._look()
+            awaited = {one.uuid for one in self.config.peers} - set(self._failed) - set(self.config.down)
             serving = {peer.uuid for peer in peers if peer.serves}
             if awaited <= serving or asyncio.get_running_loop().time() >= ends:
                 return peers, volumes
             await asyncio.sleep(_LOOK_S)
+            await self._hear()
+
+    def _missing(self, known: Container[str]) -> list[PeerWanted]:
+        return [one for one in self.config.peers if one.uuid not in known and one.uuid not in self.config.down]
+
+    async def _hear(self) -> None:
+        """Nodes come up one after the other: who was named meanwhile is taken in by this run, not by the next; and who
+        is not wanted any more is left alone.
+        """
+        own = self._context.assignment
+        if own is None:
+            return
+        with suppress(StoreError, TimeoutError):
+            async with within(_HEAR_S):
+                newest = await self._context.store.get(Assignment, own.metadata.name, own.metadata.namespace)
+            if newest.metadata.uid == own.metadata.uid:
+                wanted = msgspec.convert(newest.spec.desired or {"owner": self.config.owner}, PoolConfig)
+                members = {name: getattr(wanted, name) for name in ("peers", "detach", "down", "lost")}
+                self.config = replace(self.config, **members)
 
     async def _let_go(self, peers: tuple[Peer, ...], volumes: Sequence[VolumeInfo]) -> tuple[Peer, ...]:
         holding = {brick.uuid: volume.name for volume in volumes for brick in volume.bricks}
@@ -161,8 +199,11 @@ class _Run:
         return await self._gluster.pool()
 
     def _unreached(self, peers: tuple[Peer, ...]) -> str:
-        """A member that is away and is not to go now: when it is back it tells the others of whom it was not told."""
-        return next((one.name for one in peers if one.uuid not in self.config.detach and not one.connected), "")
+        """A member that is away and is not to go: when it is back it tells the others of whom it was not told. Should
+        one come back that was given up, whoever it tells of is let go again.
+        """
+        going = {*self.config.detach, *self.config.lost}
+        return next((one.name for one in peers if one.uuid not in going and not one.connected), "")
 
     async def _end(self, volumes: Sequence[VolumeInfo]) -> tuple[VolumeInfo, ...]:
         """Deleted once, by their id: a host that did not hear of it has told the others that they are there."""
@@ -188,25 +229,41 @@ class _Run:
             await self._gluster.set_options(name, {ALLOW_OPTION: self.config.allow})
 
     async def _restart(
-        self, peers: tuple[Peer, ...], volumes: Sequence[VolumeInfo], online: Mapping[str, tuple[str, ...]]
+        self, peers: tuple[Peer, ...], volumes: Sequence[VolumeInfo], online: Mapping[str, Mapping[str, str]]
     ) -> bool:
-        """Bricks that do not run although their host is there. Whether anything was tried."""
+        """Bricks that do not run although their host is there. Whether anything was tried. Where there are many, those
+        that had no turn yet come first: what fails is not in the way of the rest.
+        """
         serving = {peer.uuid for peer in peers if peer.serves}
-        tried = False
-        for volume in volumes:
-            running = online.get(volume.name, ())
-            ended = [one for one in volume.bricks if one.name not in running and one.uuid in serving]
-            if ended and volume.started and self._is_ours(volume):
-                tried = True
-                change = partial(self._gluster.start, volume.name, force=True)
-                await self._try(volume.name, f"starting bricks of {volume.name}", change)
-        return tried
+        ended = [
+            volume.name
+            for volume in volumes
+            if volume.started and self._is_ours(volume)
+            if any(
+                one.name not in online.get(volume.name, ()) and one.uuid in serving and not self._is_dead(one.name)
+                for one in volume.bricks
+            )
+        ]
+        tried = sorted(ended, key=lambda name: (name <= self._kept.restarted, name))[:_RESTARTED]
+        for name in tried:
+            await self._try(name, f"starting bricks of {name}", partial(self._start_bricks_of, name))
+            self._kept.restarted = name
+        return bool(tried)
+
+    def _is_dead(self, brick: str) -> bool:
+        return brick.rpartition("/")[0] in self.config.dead
+
+    async def _start_bricks_of(self, name: str) -> None:
+        """Whoever deletes it may have stopped it since it was looked at."""
+        found = await self._gluster.volume(name)
+        if found is not None and found.started:
+            await self._gluster.start(name, force=True)
 
     def _is_ours(self, volume: VolumeInfo) -> bool:
         return volume.options.get(OWNER_OPTION) == self.config.owner
 
     async def _volume_facts(
-        self, volumes: Sequence[VolumeInfo], online: Mapping[str, tuple[str, ...]]
+        self, volumes: Sequence[VolumeInfo], online: Mapping[str, Mapping[str, str]]
     ) -> dict[str, VolumeFact]:
         """Entries are counted only where there is a reason to: each count is a command, slow where a brick is dead."""
         file = self._context.directory / _SUSPECTS
@@ -214,7 +271,7 @@ class _Run:
         found: dict[str, VolumeFact] = {}
         counted = compared = 0
         for volume in volumes:
-            running = online.get(volume.name, ())
+            running = online.get(volume.name, {})
             offline = tuple(one.name for one in volume.bricks if one.name not in running) if volume.started else ()
             fact = VolumeFact(
                 bricks=tuple(brick.name for brick in volume.bricks),
@@ -222,6 +279,8 @@ class _Run:
                 id=volume.id,
                 started=volume.started,
                 offline=offline,
+                processes=tuple(running.get(brick.name, "") for brick in volume.bricks),
+                peers=self._peers(volume),
             )
             wanted = volume.name in self.config.watch or volume.name in suspects
             if wanted and volume.started and not offline and counted < _COUNTED:
@@ -236,6 +295,12 @@ class _Run:
         if left != suspects:
             write_whole(file, msgspec.json.encode(left))
         return found
+
+    def _peers(self, volume: VolumeInfo) -> tuple[str, ...]:
+        """Told only where names of bricks do not say it: there may be thousands of them."""
+        known = {one.uuid: one.address for one in self.config.peers}
+        said = all(known.get(brick.uuid) == brick.name.partition(":/")[0] for brick in volume.bricks)
+        return () if said else tuple(brick.uuid for brick in volume.bricks)
 
     async def _have_healed(self, volume: VolumeInfo, fact: VolumeFact) -> None:
         """Where it does not get less by itself: what could not be healed at once is tried again only after minutes."""
@@ -260,22 +325,21 @@ async def _counted(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> Vo
     if volume.replica == 1 and not volume.disperse:
         return replace(fact, pending=0)
     try:
-        counts = await gluster.heal_counts(volume.name)
+        counts = await gluster.heal_counts(volume)
         if not all(one.connected for one in counts):
             return fact
         split = await gluster.split_files(volume.name) if any(one.split_brain for one in counts) else ()
     except HostError:
         return fact  # right after a start it cannot be asked yet
     behind = _lacking([one.pending for one in counts], volume.disperse or volume.replica)
-    return replace(fact, pending=sum(one.pending for one in counts), split=split, behind=behind)
+    pending = sum(one.pending for one in counts)
+    return replace(fact, pending=pending, split=split[:_NAMED], splits=len(split), behind=behind)
 
 
 async def _compared(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> VolumeFact:
     try:
-        counts = await gluster.heal_counts(volume.name)
+        counts = await gluster.heal_counts(volume)
     except HostError:
-        return fact
-    if len(counts) != len(volume.bricks):
         return fact
     return replace(fact, alike=_alike(counts, volume.disperse or volume.replica, _needed(volume)))
 

@@ -2,33 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quartermaster.backends.glusterfs.cleaning import leaves_bricks
-from quartermaster.backends.glusterfs.facts import NODE, POOL, Moved
+from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
 from quartermaster.backends.glusterfs.keeping import is_doomed
-from quartermaster.backends.glusterfs.seeing import SERVING, Seen, address_of, beside_another, brick_state, owner_of
+from quartermaster.backends.glusterfs.seeing import (
+    DEAD,
+    SERVING,
+    Seen,
+    address_of,
+    bases_in_pool,
+    beside_another,
+    brick_state,
+    owner_of,
+)
 from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.backends.glusterfs.wholeness import in_doubt
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
 
 _POOL_S = 180.0
 _ENDED = 64  # deleted volumes that are remembered
+_FORMER = 64  # the same for members that were let go
 
 
 def choose_coordinator(seen: Seen) -> str:
-    """The host that was it, as long as it lives and stays; else the first by name that can do it."""
-    able = [node for node in seen.view.nodes if _is_able(node)]
+    """The host that was it, as long as it lives and stays; else the first by name that can do it. Where there is a pool
+    it is one of its members, be it that it leaves or has to be waited for: who is not would begin a pool of its own,
+    and two of them never become one.
+    """
     if _is_over(seen):
         return ""
-    staying = [node for node in able if node.leaving not in (DRAIN, ABANDON)] or able
-    # One that is in the pool already knows the others.
-    inside = [node for node in staying if seen.node_facts[node.host].uuid in seen.facts.peers]
-    hosts = [node.host for node in inside or staying]
-    if seen.memory.coordinator in [node.host for node in staying]:
-        return seen.memory.coordinator
-    return hosts[0] if hosts else ""
+    able = [node for node in seen.view.nodes if _is_able(node)]
+    inside = [node for node in seen.view.nodes if _is_inside(seen, node)]
+    is_pool = len(seen.facts.peers) > 1 or bool(seen.facts.volumes)
+    if is_pool and inside:
+        able = [node for node in able if node in inside] or inside
+    hosts = [node.host for node in _staying(able) or able]
+    return seen.memory.coordinator if seen.memory.coordinator in hosts else next(iter(hosts), "")
+
+
+def _is_inside(seen: Seen, node: NodeView) -> bool:
+    """A member of the pool, as it was last looked at, that can be waited for."""
+    report = node.report(NODE)
+    if report is None or report.absent or node.wrong is not None or node.leaving == ABANDON:
+        return False
+    return seen.node_facts[node.host].uuid in seen.facts.peers
+
+
+def _staying(nodes: Sequence[NodeView]) -> list[NodeView]:
+    return [node for node in nodes if node.leaving not in (DRAIN, ABANDON)]
 
 
 def _is_over(seen: Seen) -> bool:
@@ -42,7 +66,8 @@ def _is_over(seen: Seen) -> bool:
 
 def _is_able(node: NodeView) -> bool:
     report = node.report(NODE)
-    return bool(node.host) and node.healthy and node.wrong is None and report is not None and report.done
+    runs = report is not None and report.done and not report.absent
+    return bool(node.host) and node.healthy and node.wrong is None and runs
 
 
 def members_of(seen: Seen) -> dict[str, str]:
@@ -56,7 +81,21 @@ def members_of(seen: Seen) -> dict[str, str]:
         is_member = node.leaving not in (DRAIN, ABANDON) or uuid in seen.facts.peers
         if uuid and node.wrong is None and is_member:
             found[uuid] = node.host
-    return found
+    return {**_returned(seen), **found}
+
+
+def _returned(seen: Seen) -> dict[str, str]:
+    """Let go, and taken in again by one who was not told in time; then their glusterd ended, and nobody answers there.
+    As long as the pool has them, nobody else can leave it.
+    """
+    peers = {uuid: seen.facts.peers[uuid] for uuid in seen.memory.former if uuid in seen.facts.peers}
+    return {uuid: peer.name for uuid, peer in peers.items() if not peer.connected}
+
+
+def former_members(seen: Seen, members: Mapping[str, str]) -> tuple[str, ...]:
+    """With those that are let go now."""
+    gone = [uuid for uuid in sorted(seen.memory.members) if uuid not in members and uuid not in seen.memory.former]
+    return (*seen.memory.former, *gone)[-_FORMER:]
 
 
 def unknown_peers(seen: Seen, members: Mapping[str, str]) -> list[str]:
@@ -90,11 +129,11 @@ def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
     """By what was decided, or by what the pool says."""
     if seen.bricks_on(host):
         return True
-    peer = seen.facts.peers.get(uuid or seen.node_facts[host].uuid if host in seen.node_facts else uuid)
-    node = seen.node(host)
+    uuid = uuid or (seen.node_facts[host].uuid if host in seen.node_facts else "")
+    peer, node = seen.facts.peers.get(uuid), seen.node(host)
     names = {peer.name} if peer is not None else set()
     names |= {address_of(node)} if node is not None else set()
-    return any(brick.rpartition(":/")[0] in names for volume in seen.facts.volumes.values() for brick in volume.bricks)
+    return any(fact.bricks_on(uuid, *names) for fact in seen.facts.volumes.values())
 
 
 def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
@@ -123,10 +162,12 @@ def deleted_volumes(seen: Seen) -> list[str]:
 
 
 def ended_volumes(seen: Seen) -> tuple[str, ...]:
-    """With those that are being deleted now."""
-    doomed = [volume.name for volume in seen.view.volumes if is_doomed(volume.name, seen.view)]
-    ids = [fact.id for name in doomed if (fact := seen.fact(name)) is not None and fact.id]
-    return (*seen.memory.ended, *(one for one in ids if one not in seen.memory.ended))[-_ENDED:]
+    """With those that are being deleted now, and without one that is to be kept after all."""
+    ids = {volume.name: fact.id for volume in seen.view.volumes if (fact := seen.fact(volume.name)) is not None}
+    kept = {ids.get(volume.name) for volume in seen.view.volumes if volume.kept}
+    doomed = [ids.get(volume.name) for volume in seen.view.volumes if is_doomed(volume, seen.view)]
+    known = [one for one in seen.memory.ended if one not in kept]
+    return (*known, *(one for one in doomed if one and one not in known))[-_ENDED:]
 
 
 def pool_assignments(
@@ -147,6 +188,12 @@ def pool_assignments(
             config["gone"] = gone
         if back := [seen.facts.volumes[name].id for name in gone if seen.facts.volumes[name].id in seen.memory.ended]:
             config["ended"] = back
+        if away := [uuid for uuid, host in sorted(members.items()) if _is_lost(seen, host)]:
+            config["away"] = away
+        if lost := [uuid for uuid, host in sorted(members.items()) if _is_given_up(seen, host)]:
+            config["lost"] = lost
+        if dead := _dead_bases(seen):
+            config["dead"] = dead
         if doubtful := in_doubt(seen):
             config["compare"] = doubtful
         wanted.append(Desired(coordinator, POOL, config, deadline_s=_POOL_S, why="one host speaks for the pool"))
@@ -159,9 +206,32 @@ def pool_assignments(
     return wanted
 
 
+def _dead_bases(seen: Seen) -> list[str]:
+    """Of hosts that live: each try to start a brick there would cost the pool two commands, in every run."""
+    return sorted(
+        {
+            f"{address_of(node)}:{base}"
+            for node in seen.view.nodes
+            if node.host and node.healthy
+            for base in set(bases_in_pool(seen, node))
+            if brick_state(seen, BrickPlace(node.name, node.host, address_of(node), base, base))[0] == DEAD
+        }
+    )
+
+
 def _answers(seen: Seen, host: str) -> bool:
     node = seen.node(host)
     return node is not None and node.healthy
+
+
+def _is_lost(seen: Seen, host: str) -> bool:
+    node = seen.node(host)
+    return node is not None and node.lost
+
+
+def _is_given_up(seen: Seen, host: str) -> bool:
+    node = seen.node(host)
+    return node is None or (node.leaving == ABANDON and not node.healthy)
 
 
 def is_in_pool(seen: Seen, node: NodeView) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from quartermaster.backends.glusterfs.facts import (
     NODE,
     POOL,
+    VOLUME_PREFIX,
     BrickPlace,
     Memory,
     Moved,
@@ -37,6 +38,8 @@ class Base(msgspec.Struct, frozen=True):
     zone: int
     path: str
     total: int
+    taken: int = 0  # by others who use its file system too
+    available: int | None = None  # as its agent last saw it, where there may be others
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -49,6 +52,8 @@ class Seen(msgspec.Struct, frozen=True):
     facts_fresh: bool  # they are what was asked for last, and the host that told them lives
     counted: frozenset[str]  # volumes whose entries were counted because it was asked for
     compared: frozenset[str]  # volumes whose living copies were compared because it was asked for
+    running: frozenset[str]  # bricks that run by the word of the coordinator
+    ran: frozenset[str]  # the same by whoever looked last, be it long ago
     bases: tuple[Base, ...]
     bricks: Mapping[str, tuple[BrickPlace, ...]]  # volume → its bricks, as they are to be
     node_facts: Mapping[str, NodeFacts]  # by host
@@ -93,10 +98,17 @@ def see(view: ClusterView) -> Seen:
         facts_fresh=fresh,
         counted=frozenset(asked.get("watch", ())),
         compared=frozenset(asked.get("compare", ())),
+        running=_running(facts) if fresh and teller == memory.coordinator else frozenset(),
+        ran=_running(facts),
         bases=tuple(base for node in view.nodes for base in _bases(node)),
         bricks={volume.name: bricks_of(volume, memory.moves.get(volume.name)) for volume in view.volumes},
         node_facts={node.host: node_facts(node.report(NODE)) for node in view.nodes if node.host},
     )
+
+
+def _running(facts: PoolFacts) -> frozenset[str]:
+    started = [fact for fact in facts.volumes.values() if fact.started]
+    return frozenset(brick for fact in started for brick in fact.bricks if brick not in fact.offline)
 
 
 def _of_these(memory: Memory, facts: PoolFacts) -> Memory:
@@ -137,8 +149,8 @@ def brick_state(seen: Seen, place: BrickPlace) -> tuple[str, str]:
     """SERVING, LEAVING or DEAD, and why."""
     node = seen.node(place.host)
     if node is None:
-        return DEAD, f"host {place.host} is no node of this cluster any more"
-    if node.lost or node.leaving == ABANDON:
+        return _state_without_node(seen, place)
+    if node.leaving == ABANDON or (node.lost and place.name not in seen.running):
         return DEAD, f"host {place.host} is lost"
     why = seen.node_facts[place.host].dead.get(place.base)
     if why:
@@ -150,13 +162,33 @@ def brick_state(seen: Seen, place: BrickPlace) -> tuple[str, str]:
     return state, why
 
 
+def _state_without_node(seen: Seen, place: BrickPlace) -> tuple[str, str]:
+    """Somebody gave its host up, or took the node out of the store by hand. What runs was not given up, whatever is
+    known of its host. A peer that we never took in is left alone with the bricks that somebody has put there.
+    """
+    why = f"host {place.host} is no node of this cluster"
+    if place.name not in seen.ran:
+        return DEAD, f"{why} any more"
+    return (SERVING, "") if is_unknown_peer(seen, place.address) else (LEAVING, f"{why} any more, and its brick runs")
+
+
+def is_unknown_peer(seen: Seen, address: str) -> bool:
+    """In the pool, and not by us."""
+    return any(peer.name == address and uuid not in seen.memory.members for uuid, peer in seen.facts.peers.items())
+
+
 def _state_of_base(node: NodeView, base: str) -> tuple[str, str]:
     report = node.report(NODE)
     listed = ((report.desired if report is not None else None) or {}).get("devices", ())
     entry = next((one for one in listed if base.endswith(f"/{one['uuid']}")), None)
+    if entry is None and is_on_device(base):
+        known = base in node.directories or report is None
+        return (SERVING, "") if known else (DEAD, f"the disk of {base} is gone")
     if entry is None:
-        kept = base in node.directories or not _is_on_device(base)
-        return (SERVING, "") if kept or report is None else (DEAD, f"the disk of {base} is gone")
+        dropped = base not in node.directories and base in _directories_offered(report) and node.wrong is None
+        return (
+            (LEAVING, f"the directory {base} of node {node.name} is no longer declared") if dropped else (SERVING, "")
+        )
     device = next((one for one in node.devices if one.id == entry["id"] and one.id), None)
     if device is None and entry["id"]:
         present = any(one.id == entry["id"] for one in node.present)
@@ -166,6 +198,21 @@ def _state_of_base(node: NodeView, base: str) -> tuple[str, str]:
     if device is not None and device.serving and not device.usable:
         return DEAD, device.message
     return SERVING, ""
+
+
+def _directories_offered(report: Report | None) -> Sequence[str]:
+    return tuple(((report.desired if report is not None else None) or {}).get("directories", ()))
+
+
+def directories_with_bricks(seen: Seen, node: NodeView) -> list[str]:
+    """Of those that are offered: one that was dropped stays until what is left of bricks in it is removed."""
+    found, offered = seen.node_facts[node.host].bricks if node.host else {}, _directories_offered(node.report(NODE))
+    return [base for base, names in found.items() if base in offered and any(map(is_of_volume, names))]
+
+
+def is_of_volume(name: str) -> bool:
+    """Whether a directory is a brick of ours, or was."""
+    return name.startswith(VOLUME_PREFIX)
 
 
 def beside_another(seen: Seen, volume: VolumeView) -> tuple[int, str] | None:
@@ -179,20 +226,51 @@ def beside_another(seen: Seen, volume: VolumeView) -> tuple[int, str] | None:
     return None
 
 
-def _is_on_device(base: str) -> bool:
+def shared_zones(seen: Seen) -> dict[str, list[int]]:
+    """Volume → zones with more bricks of one of its sets than may be lost at once. They were declared, or changed,
+    after it was made.
+    """
+    zone_of = {node.host: node.zone for node in seen.view.nodes if node.host}
+    if len(set(zone_of.values())) < 2:
+        return {}
+    found: dict[str, list[int]] = {}
+    for volume in seen.view.volumes:
+        layout, places = layout_in(volume.details), seen.bricks[volume.name]
+        shared: set[int] = set()
+        for begin in range(0, len(places) if layout.width > 1 else 0, layout.width):
+            beside = [zone_of[one.host] for one in places[begin : begin + layout.width] if one.host in zone_of]
+            shared |= {zone for zone in beside if beside.count(zone) > layout.per_zone}
+        if shared:
+            found[volume.name] = sorted(shared)
+    return found
+
+
+def bases_in_pool(seen: Seen, node: NodeView) -> list[str]:
+    """Directories in which the pool has bricks of our volumes on a node, wherever they are to be."""
+    uuid, known = node_facts(node.report(NODE)).uuid, {volume.name for volume in seen.view.volumes}
+    facts = [fact for name, fact in seen.facts.volumes.items() if name in known]
+    bricks = [brick for fact in facts for brick in fact.bricks_on(uuid, address_of(node))]
+    moves = [moved.open for moved in seen.memory.moves.values() if moved.open is not None]
+    bricks += [move.old for move in moves if move.place is not None and move.place.host == node.host]
+    return [brick.partition(":")[2].rpartition("/")[0] for brick in bricks]
+
+
+def is_on_device(base: str) -> bool:
     return "/mounts/" in base
 
 
 def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:
-    """Where a brick may go now: on nodes that are ready and in the pool, less what was promised."""
+    """Where a brick may go now: on nodes that are ready and in the pool, less what was promised, and no more than is
+    free where others write too. `without` is a volume that is being placed.
+    """
     used: dict[tuple[str, str], int] = {}
+    own: dict[tuple[str, str], int] = {}
     for volume in seen.view.volumes:
-        if volume.name == without:
-            continue
         layout, places = layout_in(volume.details), seen.bricks[volume.name]
+        counted = used if volume.name != without else own
         for position, place in enumerate(places):
             where = (place.host, place.base)
-            used[where] = used.get(where, 0) + share_of(layout, volume.size, len(places), position)
+            counted[where] = counted.get(where, 0) + share_of(layout, volume.size, len(places), position)
     rooms = []
     for base in seen.bases:
         node = seen.node(base.host)
@@ -201,7 +279,10 @@ def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:
         place = BrickPlace(base.node, base.host, base.address, base.path, base.path)
         if brick_state(seen, place)[0] != SERVING:
             continue
-        free = base.total - base.total // _RESERVE - used.get((base.host, base.path), 0)
+        where = (base.host, base.path)
+        free = base.total - base.taken - base.total // _RESERVE - used.get(where, 0)
+        if base.available is not None and base.total:
+            free = min(free, base.available - base.total // _RESERVE + own.get(where, 0))
         rooms.append(Room(base.node, base.host, base.address, base.zone, base.path, free))
     return rooms
 
@@ -229,7 +310,8 @@ def in_pool(seen: Seen, node: NodeView) -> bool:
 def _bases(node: NodeView) -> list[Base]:
     address = address_of(node)
     return [
-        Base(node.name, node.host, address, node.zone, base.path, base.total) for base in bases_of(node.report(NODE))
+        Base(node.name, node.host, address, node.zone, base.path, base.total, base.taken, base.free)
+        for base in bases_of(node.report(NODE))
     ]
 
 

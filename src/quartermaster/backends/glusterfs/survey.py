@@ -19,7 +19,7 @@ from quartermaster.backends.glusterfs.encryption import SECURE_ACCESS, VOLUME_OP
 from quartermaster.backends.glusterfs.facts import NODE, VOLUME
 from quartermaster.backends.glusterfs.model import Brick, Peer, VolumeInfo
 from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE, LABEL, BaseIdentity
-from quartermaster.backends.glusterfs.pool_agent import OWNER_OPTION
+from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import SIZE_OPTION
 from quartermaster.support.errors import HostError
@@ -30,7 +30,9 @@ _TOLD = (
     OWNER_OPTION,
     SIZE_OPTION,
     CLAIM_OPTION,
+    ADOPTED_OPTION,
     "network.ping-timeout",
+    "client.tcp-user-timeout",
     "auth.allow",
     "cluster.server-quorum-type",
     *VOLUME_OPTIONS,
@@ -130,9 +132,17 @@ async def _disks(context: AgentContext) -> tuple[SurveyedDisk, ...]:
 async def _bases(
     context: AgentContext, disks: tuple[SurveyedDisk, ...], bricks: list[Brick]
 ) -> dict[str, SurveyedBase]:
-    paths = [str(PurePosixPath(brick.name.partition(":")[2]).parent) for brick in bricks]
-    wanted = dict.fromkeys([*(disk.base for disk in disks if disk.base), *paths])
-    return {path: await _base(context, path) for path in sorted(wanted)}
+    paths = [PurePosixPath(brick.name.partition(":")[2]) for brick in bricks]
+    wanted = dict.fromkeys([*(disk.base for disk in disks if disk.base), *(str(path.parent) for path in paths)])
+    found = {path: await _base(context, path) for path in sorted(wanted)}
+    mounted = {mount.target for mount in context.machine.mounts.table()}
+    # New bricks would go beside it: onto the file system of the host itself, or whichever is beneath the mount.
+    for path in paths:
+        if str(path.parent) == "/" or str(path) in mounted:
+            where = "in the root of the host" if str(path.parent) == "/" else "a file system of its own"
+            trouble = f"the brick {path} is {where}: replace it by one in a directory that is there for bricks alone"
+            found[str(path.parent)] = SurveyedBase(trouble=trouble)
+    return found
 
 
 async def _base(context: AgentContext, path: str) -> SurveyedBase:

@@ -20,9 +20,11 @@ SERVER_PACKAGE = "glusterfs-server"
 LOOK_S = 30.0
 CHANGE_S = 100.0
 HEAL_S = 60.0  # a brick that does not answer costs it ten seconds
+_ANSWER_BYTES = 64 << 20  # of ten hosts a volume takes 9 kB in `volume status all`: some thousands of them
 _BUSY = ("Another transaction is in progress", "Locking failed", "Lock timed out", "transaction timed out")
 _PATIENCE = Backoff(first_s=0.2, limit_s=2.0)
 _NOT_THERE = "does not exist"
+_NAME_TAKEN = "already exists"
 _USED_BEFORE = ("already part of a volume", "Brick may be containing or be contained by an existing brick")
 
 register(
@@ -43,6 +45,10 @@ class GlusterError(HostError):
     def brick_was_used(self) -> bool:
         """A directory that was a brick once is never one again."""
         return any(one in self.words for one in _USED_BEFORE)
+
+    @property
+    def name_is_taken(self) -> bool:
+        return _NAME_TAKEN in self.words
 
 
 class Gluster:
@@ -67,13 +73,17 @@ class Gluster:
             raise
         return next(iter(found), None)
 
-    async def online(self) -> dict[str, tuple[str, ...]]:
-        """Started volume → its bricks that run."""
+    async def online(self) -> dict[str, dict[str, str]]:
+        """Started volume → its bricks that run → their processes."""
         return parsing.online_bricks(await self._look("volume", "status", "all", verb="ask for the bricks"))
 
-    async def heal_counts(self, name: str) -> tuple[HealCount, ...]:
-        verb = f"ask what of {name} is to be healed"
-        return parsing.heal_counts(await self._look("volume", "heal", name, "info", "summary", verb=verb, s=HEAL_S))
+    async def heal_counts(self, volume: VolumeInfo) -> tuple[HealCount, ...]:
+        """One for each of its bricks, in their order."""
+        verb = f"ask what of {volume.name} is to be healed"
+        if not volume.bricks:
+            raise HostError(f"cannot {verb}: gluster has named no bricks of it")
+        found = await self._look("volume", "heal", volume.name, "info", "summary", verb=verb, s=HEAL_S)
+        return parsing.heal_counts(found, volume.bricks)
 
     async def heal(self, name: str) -> None:
         """Now, and not when the daemon that heals looks next, which may be ten minutes later. The answer is no XML."""
@@ -136,7 +146,10 @@ class Gluster:
         while True:
             left_s = max(1.0, ends - loop.time())
             argv = ("gluster", "--mode=script", "--xml", *words)
-            result = await self._commands.run(Command(argv, verb=verb, timeout_s=left_s, changes=changes))
+            command = Command(argv, verb=verb, timeout_s=left_s, changes=changes, output_limit=_ANSWER_BYTES)
+            result = await self._commands.run(command)
+            if result.truncated:
+                raise HostError(f"cannot {verb}: the answer of gluster is cut off after {_ANSWER_BYTES >> 20} MiB")
             answer = parsing.read_answer(result.stdout, verb)
             if not answer.failed:
                 return answer

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from quartermaster.backends.glusterfs.encryption import uses_tls, what_differs
+from quartermaster.backends.glusterfs.facts import VolumeFact
+from quartermaster.backends.glusterfs.keeping import is_doomed
 from quartermaster.backends.glusterfs.moving import Moves
 from quartermaster.backends.glusterfs.pooling import unknown_peers
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, layout_in
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, layout_in, shared_zones
 from quartermaster.planning.cluster import NodeOutcome, Verdict, VolumeView
 from quartermaster.planning.outcomes import DEGRADED, READY
 from quartermaster.planning.verdicts import enough_nodes_ready, something_missing
@@ -17,16 +19,22 @@ _NAMED = 3
 
 
 def ready_verdict(seen: Seen, outcomes: Mapping[str, NodeOutcome]) -> Verdict:
-    return enough_nodes_ready(outcomes, _least(seen))
+    """What cannot be used does not begin: it would end again at once, and begin again, and so on for ever."""
+    ready = enough_nodes_ready(outcomes, _least(seen))
+    usable = usable_verdict(seen, outcomes)
+    return ready if usable.holds or not ready.holds else usable
 
 
 def usable_verdict(seen: Seen, outcomes: Mapping[str, NodeOutcome]) -> Verdict:
     """Quorum of the pool, and every volume can be written to."""
+    known = set(seen.memory.members.values())
     members = [node for node in seen.view.nodes if node.host and outcomes[node.name].state in (READY, DEGRADED)]
+    members = members or [node for node in seen.view.nodes if node.host in known]  # all are being configured anew
     living = [node for node in members if node.healthy]
     if not living or len(living) * 2 <= len(members):
         return Verdict(False, "NoQuorum", f"{len(living)} of {len(members)} nodes of the pool answer: no majority")
-    stopped = [volume.name for volume in seen.view.volumes if not _is_writable(seen, volume)]
+    wanted = [volume for volume in seen.view.volumes if not is_doomed(volume, seen.view)]
+    stopped = [volume.name for volume in wanted if not _is_writable(seen, volume)]
     if stopped:
         message = f"{len(stopped)} of {len(seen.view.volumes)} volumes cannot be written to: {_named(stopped)}"
         return Verdict(False, "VolumesUnusable", message)
@@ -58,11 +66,14 @@ def details_of(seen: Seen, members: Mapping[str, str], moves: Moves) -> dict[str
     found = {"peers": ", ".join(sorted(members[uuid] for uuid in seen.facts.peers if uuid in members))}
     healing = [f"{name}: {fact.pending}" for name, fact in sorted(seen.facts.volumes.items()) if fact.pending]
     split = [
-        f"{name}: {', '.join(fact.split[:_NAMED])}" for name, fact in sorted(seen.facts.volumes.items()) if fact.split
+        f"{name}: {_named(fact.split, fact.splits)}" for name, fact in sorted(seen.facts.volumes.items()) if fact.split
     ]
     moving = [f"{name}: {one.open.why}" for name, one in sorted(moves.moved.items()) if one.open is not None]
     stuck = [f"{name}: {why}" for name, why in sorted(moves.stuck.items())]
     found |= {"healing": _short(healing), "splitBrain": _short(split), "moving": _short(moving), "stuck": _short(stuck)}
+    together = [f"{name} in zone {', '.join(map(str, zones))}" for name, zones in sorted(shared_zones(seen).items())]
+    found |= {"sharedZones": _short(together)}
+    found |= {"unknownPeers": _short(_strange(seen, members))}
     found |= {"tls": what_differs(seen.view) or ("on" if uses_tls(seen.view) else "")}
     return {name: text for name, text in found.items() if text}
 
@@ -80,7 +91,7 @@ def _is_writable(seen: Seen, volume: VolumeView) -> bool:
     lives = []
     for position, place in enumerate(places):
         node = seen.node(place.host)
-        answers = node is not None and node.healthy and brick_state(seen, place)[0] != DEAD
+        answers = (node is None or node.healthy) and brick_state(seen, place)[0] != DEAD
         runs = position >= len(fact.bricks) or fact.bricks[position] not in fact.offline
         lives.append(answers and runs)
     sets = [lives[at : at + layout.width] for at in range(0, len(lives), layout.width)]
@@ -88,13 +99,14 @@ def _is_writable(seen: Seen, volume: VolumeView) -> bool:
 
 
 def _split(seen: Seen) -> Verdict | None:
-    split = {name: fact.split for name, fact in seen.facts.volumes.items() if fact.split}
+    split = {name: fact for name, fact in seen.facts.volumes.items() if fact.split}
     if not split:
         return None
     name = min(split)
+    first, count = split[name], sum(max(fact.splits, len(fact.split)) for fact in split.values())
     message = (
-        f"{sum(map(len, split.values()))} files have copies that contradict each other, in {name}: "
-        f"{_named(split[name])}; `gluster volume heal {name} split-brain latest-mtime FILE` keeps the newest copy"
+        f"{count} files have copies that contradict each other, in {name}: {_named(first.split, first.splits)}; "
+        f"`gluster volume heal {name} split-brain latest-mtime FILE` keeps the newest copy"
     )
     return Verdict(True, "SplitBrain", message)
 
@@ -127,9 +139,22 @@ def _healing(seen: Seen, moves: Moves) -> Verdict | None:
 
 
 def _strangers(seen: Seen, members: Mapping[str, str]) -> Verdict | None:
-    found = unknown_peers(seen, members) if seen.facts_from else []
+    found = _strange(seen, members)
     message = f"the pool has peers that no StorageNode declares: {_named(found)}; nothing of theirs is touched"
     return Verdict(True, "UnknownPeers", message) if found else None
+
+
+def _strange(seen: Seen, members: Mapping[str, str]) -> list[str]:
+    """Unknown peers, with the volumes of which somebody has put bricks there."""
+    names = unknown_peers(seen, members) if seen.facts_from else []
+    held = {
+        name: [one for one, fact in sorted(seen.facts.volumes.items()) if _has_brick_on(fact, name)] for name in names
+    }
+    return [f"{name} (bricks of {_named(held[name])})" if held[name] else name for name in names]
+
+
+def _has_brick_on(fact: VolumeFact, peer: str) -> bool:
+    return any(brick.startswith(f"{peer}:") for brick in fact.bricks)
 
 
 def _failures(seen: Seen) -> Verdict | None:
@@ -137,8 +162,9 @@ def _failures(seen: Seen) -> Verdict | None:
     return Verdict(True, "PoolTrouble", found[0]) if found else None
 
 
-def _named(names: Sequence[str]) -> str:
-    rest = len(names) - _NAMED
+def _named(names: Sequence[str], count: int = 0) -> str:
+    """`count`: there are more than these."""
+    rest = max(count, len(names)) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 

@@ -1,20 +1,20 @@
-"""One volume: made, limited to its size, started, grown, deleted; and the agent that puts one of its bricks elsewhere.
+"""One volume: made, limited to its size, started, grown, deleted.
 
-Each looks at the volume first and does what is missing. A volume that was made once and is gone is not made again: an
+The agent looks at it first and does what is missing. A volume that was made once and is gone is not made again: an
 empty one in its place would hide that its files are lost. Only who keeps a volume deletes it.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.glusterfs.facts import MOVE, VOLUME
-from quartermaster.backends.glusterfs.keeping import NOT_KEPT
+from quartermaster.backends.glusterfs.daemon import recorded_identity
+from quartermaster.backends.glusterfs.facts import NODE, VOLUME
+from quartermaster.backends.glusterfs.keeping import NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import VolumeInfo
@@ -41,6 +41,7 @@ class VolumeConfig(msgspec.Struct, frozen=True):
     options: dict[str, str] = {}
     here: tuple[str, ...] = ()  # those that were placed on this host
     existing: bool = False  # it was made by another host: never make it
+    again: int = 0  # how often it was told to take it back from a host that was told so after it
     adopted: bool = False  # somebody made it by hand: it is marked, and nothing else of it is changed
 
 
@@ -49,7 +50,8 @@ class Kept(msgspec.Struct, frozen=True):
 
     owner: str
     made: bool = False
-    bricks: tuple[str, ...] = ()
+    bricks: tuple[str, ...] = ()  # before that, where they are to be
+    order: int = 0  # the generation of the assignment by which it was made or taken over last
 
 
 class VolumeAgent:
@@ -71,6 +73,7 @@ class VolumeAgent:
         config = msgspec.convert(context.desired, VolumeConfig)
         kept = msgspec.json.decode(file.read_bytes(), type=Kept) if file.exists() else None
         found = await self._looks.volume(context, config.volume) if _only_verifies(context) else None
+        config = _as_marked(config, found)
         if found is not None and kept is not None and _is_as_wanted(found, config, context.host):
             _refuse_foreign(found, config)
             await _refuse_missing_bricks(context, found, config)
@@ -78,30 +81,44 @@ class VolumeAgent:
         else:
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
                 bricks = await self._kept(context, config, kept)
-        whole = Kept(config.owner, made=True, bricks=bricks)
+        whole = Kept(config.owner, made=True, bricks=bricks, order=_order(context))
         if kept != whole:
             write_whole(file, msgspec.json.encode(whole))
         return {"volume": config.volume}
 
     async def _kept(self, context: AgentContext, config: VolumeConfig, kept: Kept | None) -> tuple[str, ...]:
-        """The bricks of the volume, as it should be. That it is kept here is written down before it is made, and after
-        the volume says so where it was there before.
-        """
+        """The bricks of the volume, as it should be."""
         gluster = Gluster(context.machine.commands)
+        if kept is None and not _may_be_there(context, config):
+            try:
+                return await self._make(context, gluster, config, None)  # a name that is taken is refused by gluster
+            except GlusterError as error:
+                if not error.name_is_taken:
+                    raise
+                remove(context.directory / context.instance)
         found = await gluster.volume(config.volume)
+        config = _as_marked(config, found)
         if found is not None:
             _refuse_foreign(found, config)
+            _refuse_superseded(context, found, kept)
             await _refuse_missing_bricks(context, found, config)
         elif config.existing or (kept is not None and kept.made) or _was_made(context):
             raise HostError(
-                f"cannot keep the volume {config.volume}: it was made, and the pool does not know it any more",
+                f"cannot keep the volume {config.volume}: {NOT_THERE}",
                 hint="nothing is made in its place; its bricks are where they were",
             )
         remove(_forgotten(context))
-        if kept is None and found is None:
-            write_whole(context.directory / context.instance, msgspec.json.encode(Kept(config.owner)))
         if found is not None and _is_as_wanted(found, config, context.host):
             return tuple(brick.name for brick in found.bricks)
+        return await self._make(context, gluster, config, found)
+
+    async def _make(
+        self, context: AgentContext, gluster: Gluster, config: VolumeConfig, found: VolumeInfo | None
+    ) -> tuple[str, ...]:
+        """That it is kept here is written down before it is made, and after the volume says so where it was there."""
+        if found is None:
+            begun = Kept(config.owner, bricks=config.bricks)
+            write_whole(context.directory / context.instance, msgspec.json.encode(begun))
         bricks = await _make(context, gluster, config, found)
         self._looks.forget(context)
         return bricks
@@ -115,8 +132,10 @@ class VolumeAgent:
         kept = msgspec.json.decode(file.read_bytes(), type=Kept)
         gluster = Gluster(context.machine.commands)
         found = await gluster.volume(context.instance)
-        if found is not None and found.options.get(KEEPER_OPTION, context.host) != context.host:
-            remove(file)  # it was given up here, and is another host's by now
+        if found is not None and not _is_kept_here(found, kept, context.host):
+            if kept.made and found.options.get(OWNER_OPTION) == kept.owner:
+                raise _not_kept(context)  # taken over since, and who did is to delete it
+            remove(file)
             return
         if found is not None:
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
@@ -129,9 +148,7 @@ class VolumeAgent:
         """Those of this host at once; the others go when their nodes have told the leader of them."""
         own = next((peer for peer in await gluster.pool() if peer.local), None)
         for brick in kept.bricks if own is not None else ():
-            path = brick.partition(":")[2]
-            if await context.machine.directories.exists(path):
-                await context.machine.directories.remove(path)
+            await context.machine.directories.remove(brick.partition(":")[2])
 
 
 def _forgotten(context: AgentContext) -> Path:
@@ -144,92 +161,62 @@ async def _refuse_unkept(context: AgentContext) -> None:
     if _forgotten(context).exists():
         return
     found: VolumeInfo | None = None
-    with suppress(CommandError):  # without a glusterd there is nobody to ask, and nothing to delete
+    try:
         found = await Gluster(context.machine.commands).volume(context.instance)
-    if found is not None and found.options.get(OWNER_OPTION, "").startswith(f"{context.namespace}/"):
-        raise HostError(
-            f"cannot delete the volume {context.instance}: {NOT_KEPT}",
-            hint="it goes when the host that keeps it deletes it, or when this one has taken it over",
-        )
+    except CommandError:
+        if recorded_identity(context.directory.parent / NODE) is not None:
+            raise  # it is about to be started: a host that was just booted knows nothing yet
+        # Without a glusterd there is nobody to ask, and nothing to delete.
+    if found is not None and _may_be_ours(found, context):
+        raise _not_kept(context)
 
 
-class MoveConfig(msgspec.Struct, frozen=True):
-    volume: str
-    old: str
-    new: str
-    dead: bool = False  # nothing can be read from the old one
-    sources: tuple[str, ...] = ()  # the new one is made from these
-    needed: int = 0  # of them; none where the volume is being deleted
+def _not_kept(context: AgentContext) -> HostError:
+    return HostError(
+        f"cannot delete the volume {context.instance}: {NOT_KEPT}",
+        hint="it goes when the host that keeps it deletes it, or when this one has taken it over",
+    )
 
 
-class MoveAgent:
-    """Puts one brick of a volume in place of another. Whether the copy is whole is watched by the coordinator.
-
-    What the leader decided by may be minutes old: right before the old brick is given up it is looked at again.
-    """
-
-    name = MOVE
-
-    def __init__(self, looks: Looks) -> None:
-        self._looks = looks
-
-    async def initialize(self, context: AgentContext) -> None:
-        context.directory.mkdir(parents=True, exist_ok=True)
-
-    async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
-        config = msgspec.convert(context.desired, MoveConfig)
-        gluster = Gluster(context.machine.commands)
-        found = await gluster.volume(config.volume)
-        if found is None:
-            raise HostError(f"cannot move a brick of {config.volume}: there is no such volume")
-        names = [brick.name for brick in found.bricks]
-        if config.old in names:
-            await context.report(f"replacing {config.old} by {config.new}")
-            async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
-                await _refuse_last_copy(gluster, config)
-                if not found.started and config.dead and not config.needed:
-                    await gluster.start(config.volume)  # no brick of a stopped volume is replaced
-                await gluster.replace_brick(config.volume, config.old, config.new)
-            self._looks.forget(context)
-        elif config.new not in names:
-            raise HostError(
-                f"cannot move a brick of {config.volume}: neither {config.old} nor {config.new} is one of its bricks"
-            )
-        return {"brick": config.new}
-
-    async def destroy_local_service(self, context: AgentContext) -> None:
-        """Nothing is kept here."""
-
-
-async def _refuse_last_copy(gluster: Gluster, config: MoveConfig) -> None:
-    running = (await gluster.online()).get(config.volume, ())
-    sources = [brick for brick in config.sources if brick in running]
-    if len(sources) < config.needed:
-        raise HostError(
-            f"cannot give up the brick {config.old} of {config.volume}: {len(sources)} of the copies that are whole "
-            f"run, and {config.needed} are needed",
-            hint="bring their hosts back",
-        )
-    if config.dead:
-        return
-    counts = await gluster.heal_counts(config.volume)
-    pending = sum(one.pending for one in counts)
-    if pending or not all(one.connected for one in counts):
-        raise HostError(
-            f"cannot give up the brick {config.old} of {config.volume}: "
-            + (f"{pending} entries are to be healed" if pending else "not all of its bricks answer"),
-            hint="it is tried again when they are whole",
-        )
+def _may_be_ours(found: VolumeInfo, context: AgentContext) -> bool:
+    owner = found.options.get(OWNER_OPTION, "")
+    return owner.startswith(f"{context.namespace}/") or (not owner and _was_begun(found, context.instance))
 
 
 def _refuse_foreign(found: VolumeInfo, config: VolumeConfig) -> None:
     owner = found.options.get(OWNER_OPTION, "")
-    # One that was made and not marked yet has the bricks that were asked for.
-    if owner not in ("", config.owner) or (not owner and not _same_places(found, config)):
+    # One that was made and not marked yet has the bricks that were asked for. One that is taken over unmarked is not
+    # finished but ended: as many as were asked for since would never do that to one of an earlier layout.
+    fits = config.existing or len(found.bricks) == len(config.bricks)
+    begun = not owner and (_same_places(found, config.bricks) or (fits and _was_begun(found, config.volume)))
+    if owner != config.owner and not begun:
         raise HostError(
             f"cannot use the volume {config.volume}: it belongs to {owner or 'somebody else'}",
             hint="it is left alone; a volume of that name has to go first",
         )
+
+
+def _refuse_superseded(context: AgentContext, found: VolumeInfo, kept: Kept | None) -> None:
+    """Who was told to keep it once, and did, does not take it from a host that was told so later."""
+    keeper = found.options.get(KEEPER_OPTION, context.host)
+    if keeper != context.host and kept is not None and kept.made and kept.order == _order(context):
+        raise HostError(f"cannot keep the volume {found.name}: {SUPERSEDED}", hint=f"{keeper} does")
+
+
+def _order(context: AgentContext) -> int:
+    return context.assignment.spec.generation if context.assignment is not None else 0
+
+
+def _is_kept_here(found: VolumeInfo, kept: Kept, host: str) -> bool:
+    """Not where it was given up here and is another host's by now, nor where one of its name was there before it."""
+    owner = found.options.get(OWNER_OPTION, "")
+    is_ours = kept.made or owner == kept.owner or (not owner and _same_places(found, kept.bricks))
+    return is_ours and found.options.get(KEEPER_OPTION, host) == host
+
+
+def _may_be_there(context: AgentContext, config: VolumeConfig) -> bool:
+    """Although nothing here says so."""
+    return config.existing or config.adopted or _was_made(context) or _forgotten(context).exists()
 
 
 def _only_verifies(context: AgentContext) -> bool:
@@ -259,11 +246,23 @@ async def _refuse_missing_bricks(context: AgentContext, found: VolumeInfo, confi
             )
 
 
-def _same_places(found: VolumeInfo, config: VolumeConfig) -> bool:
+def _same_places(found: VolumeInfo, bricks: tuple[str, ...]) -> bool:
     """An attempt that was refused leaves directories behind, and the next one has names of its own."""
-    return len(found.bricks) == len(config.bricks) and all(
-        brick.name.startswith(wanted) for brick, wanted in zip(found.bricks, config.bricks, strict=True)
+    return len(found.bricks) == len(bricks) and all(
+        brick.name.startswith(wanted) for brick, wanted in zip(found.bricks, bricks, strict=True)
     )
+
+
+def _was_begun(found: VolumeInfo, name: str) -> bool:
+    """By a host that was given up before it could mark the volume, and that had other places: nobody ever used it."""
+    named = {brick.name.rpartition("/")[2].partition(".")[0] for brick in found.bricks}
+    return not found.started and named == {name}
+
+
+def _as_marked(config: VolumeConfig, found: VolumeInfo | None) -> VolumeConfig:
+    """Whoever takes a volume over may not have been told that somebody made it: it says so itself."""
+    adopted = found is not None and ADOPTED_OPTION in found.options
+    return msgspec.structs.replace(config, adopted=True) if adopted else config
 
 
 def _is_as_wanted(found: VolumeInfo, config: VolumeConfig, host: str) -> bool:
@@ -324,11 +323,13 @@ async def _delete(gluster: Gluster, found: VolumeInfo, kept: Kept) -> None:
     owner = found.options.get(OWNER_OPTION, "")
     if owner not in ("", kept.owner):
         raise HostError(f"cannot delete the volume {found.name}: it belongs to {owner}", hint="it is left alone")
-    away = next((peer.name for peer in await gluster.pool() if not peer.connected), "")
-    if away:
-        # Asked before it is stopped: no brick of a stopped volume can be taken off a host that never comes back.
+    away = next((peer for peer in await gluster.pool() if not peer.serves), None)
+    if away is not None:
+        # Asked before it is stopped: no brick of a stopped volume can be taken off a host that never comes back. One
+        # that is refused by the others would keep the volume, and its bricks running.
+        what = f"is not of the pool ({away.state_text})" if away.connected else "does not answer"
         raise HostError(
-            f"cannot delete the volume {found.name}: {away} does not answer, and gluster deletes only while all do",
+            f"cannot delete the volume {found.name}: {away.name} {what}, and gluster deletes only while all do",
             hint="bring its host back, or give it up with `qm node remove NODE --lost`",
         )
     if found.started:

@@ -23,6 +23,7 @@ from quartermaster.backends.glusterfs.seeing import (
     see,
     share_of,
 )
+from quartermaster.backends.unmounting import IsVolume, is_there, unmount_volume
 from quartermaster.host import Host
 from quartermaster.host.mountinfo import mounted_at
 from quartermaster.host.mounts import canonical
@@ -95,10 +96,9 @@ class GlusterVolumes:
         servers = [one for one in attributes.get("servers", "").split(",") if one]
         if not servers:
             raise HostError(f"cannot mount {volume.metadata.name}: it does not say where its servers are")
-        path = f":/{attributes['volume']}"
         table = machine.mounts.table()
         present = mounted_at(table, canonical(table, str(target)))
-        if present is not None and present.type in _FILE_SYSTEMS and present.source.endswith(path):
+        if present is not None and _is_mount_of(volume)(table, present):
             return target
         if present is not None:
             raise MountConflictError(
@@ -109,11 +109,22 @@ class GlusterVolumes:
             await refuse_without_tls(machine, volume.metadata.name)
         options = [f"backup-volfile-servers={':'.join(servers[1:])}"] if servers[1:] else []
         options += list(volume.spec.mount_options)
-        await machine.mounts.mount(f"{servers[0]}{path}", str(target), type=TYPE, options=options, protect=True)
+        source = f"{servers[0]}:/{attributes['volume']}"
+        await machine.mounts.mount(source, str(target), type=TYPE, options=options, protect=True)
         return target
 
-    async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> None:  # noqa: ARG002
-        await machine.mounts.unmount(str(target), remove=True)
+    def is_mounted(self, machine: Host, volume: PersistentVolume, target: Path) -> bool:
+        return is_there(machine, target, _is_mount_of(volume))
+
+    async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> bool:
+        return await unmount_volume(machine, volume.metadata.name, target, _is_mount_of(volume))
+
+
+def _is_mount_of(volume: PersistentVolume) -> IsVolume:
+    """From whichever server: any of them gives all of it. A directory of it that somebody has bound is not it."""
+    attributes = volume.spec.csi.volume_attributes if volume.spec.csi is not None else {}
+    path = f":/{attributes.get('volume') or volume.metadata.name}"
+    return lambda _, mount: mount.type in _FILE_SYSTEMS and mount.source.endswith(path) and mount.root == "/"
 
 
 def _place(room: Room, volume: str, chosen: tuple[Room, ...], at: int) -> BrickPlace:
@@ -126,6 +137,8 @@ def _place(room: Room, volume: str, chosen: tuple[Room, ...], at: int) -> BrickP
 def _options(view: ClusterView, request: VolumeRequest, owner: str) -> dict[str, str]:
     options = {
         "network.ping-timeout": str(PING_TIMEOUT_S),
+        # gluster pings only when the last answer is older than its timeout, so by that alone it may take twice as long.
+        "client.tcp-user-timeout": str(PING_TIMEOUT_S),
         "auth.allow": allowed_clients(view),
         "user.quartermaster.owner": owner,
         "user.quartermaster.claim": f"{request.namespace}/{request.claim}",

@@ -11,14 +11,18 @@ many bricks that one of those that answer has it, and that one knows who lacks i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
 from msgspec.structs import replace
 
+from quartermaster.backends.glusterfs.amending import old_place
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, Memory, VolumeFact
 from quartermaster.backends.glusterfs.layouts import Layout
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, layout_in
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, is_on_device, layout_in
 from quartermaster.planning.cluster import ABANDON, NodeView, VolumeView
 
+# Why an agent gives up no brick for copies that it was told to be whole.
+LACKING = "know of less that is to be healed than another one that answers, so they lack something"
 States = Sequence[tuple[str, str]]  # of every brick: what it is, and why
 
 
@@ -26,6 +30,7 @@ def remembered(seen: Seen) -> Memory:
     """With the bricks that may lack something, by what was known before and by what is told now."""
     behind: dict[str, tuple[int, ...]] = {}
     down: dict[str, tuple[int, ...]] = {}
+    processes: dict[str, tuple[str, ...]] = {}
     for volume in seen.view.volumes:
         known, fact = seen.memory.behind.get(volume.name, ()), seen.fact(volume.name)
         if fact is not None:
@@ -33,7 +38,24 @@ def remembered(seen: Seen) -> Memory:
             known = _behind(seen, volume, fact, known, now)
             down |= {volume.name: now} if now else {}
         behind |= {volume.name: known} if known else {}
-    return replace(seen.memory, behind=behind, down=down)
+        ran = _ran(seen, volume.name)
+        processes |= {volume.name: ran} if any(ran) else {}
+    return replace(seen.memory, behind=behind, down=down, processes=processes)
+
+
+def _ran(seen: Seen, name: str) -> tuple[str, ...]:
+    """The processes that ran the bricks last: of one that does not run, the one before."""
+    fact, before = seen.fact(name), seen.memory.processes.get(name, ())
+    if fact is None or not seen.facts_current:
+        return before
+    known = (*before, *[""] * len(fact.processes))
+    return tuple(now or known[at] for at, now in enumerate(fact.processes))
+
+
+def _restarted(seen: Seen, name: str) -> list[int]:
+    """Positions of bricks that were away for a while that nobody has seen."""
+    before = seen.memory.processes.get(name, ())
+    return [at for at, (one, now) in enumerate(zip(before, _ran(seen, name), strict=False)) if one and one != now]
 
 
 def _down(seen: Seen, name: str, fact: VolumeFact) -> tuple[int, ...]:
@@ -53,7 +75,8 @@ def _behind(
     moved = seen.memory.moves.get(volume.name)
     new = [moved.open.position] if moved is not None and moved.open is not None else []
     alike = fact.alike if volume.name in seen.compared else ()
-    return tuple(sorted({*(at for at in known if at not in alike), *missed, *fact.behind, *new}))
+    doubtful = [at for at in (*known, *_restarted(seen, volume.name)) if at not in alike]
+    return tuple(sorted({*doubtful, *missed, *fact.behind, *new}))
 
 
 def _could_be_written(layout: Layout, position: int, before: tuple[int, ...], now: tuple[int, ...]) -> bool:
@@ -92,16 +115,29 @@ def in_doubt(seen: Seen) -> list[str]:
 
 
 def _is_in_doubt(seen: Seen, volume: VolumeView) -> bool:
-    fact, places = seen.fact(volume.name), seen.bricks[volume.name]
+    fact = seen.fact(volume.name)
     if fact is None or volume.name not in seen.memory.behind:
         return False
-    least, states = layout_in(volume.details).data or 1, [brick_state(seen, place) for place in places]
-    for position, place in enumerate(places):
-        if states[position][0] == DEAD and may_come_back(seen, place):
+    least = layout_in(volume.details).data or 1
+    states = [brick_state(seen, place) for place in seen.bricks[volume.name]]
+    for position, place in _dead_places(seen, volume, fact, states):
+        if may_come_back(seen, place):
             whole, alive = copies_beside(seen, volume, fact, states, position)
             if len(whole) < least <= len(alive):
                 return True
     return False
+
+
+def _dead_places(seen: Seen, volume: VolumeView, fact: VolumeFact, states: States) -> list[tuple[int, BrickPlace]]:
+    """With the one whose successor was chosen, and has not taken its place yet."""
+    places = seen.bricks[volume.name]
+    dead = [(position, place) for position, place in enumerate(places) if states[position][0] == DEAD]
+    moved = seen.memory.moves.get(volume.name)
+    move = moved.open if moved is not None else None
+    if move is not None and places[move.position].name not in fact.bricks:
+        old, state, _ = old_place(seen, move)
+        dead += [(move.position, old)] if old is not None and state == DEAD else []
+    return dead
 
 
 def may_come_back(seen: Seen, place: BrickPlace) -> bool:
@@ -111,12 +147,15 @@ def may_come_back(seen: Seen, place: BrickPlace) -> bool:
     node = seen.node(place.host)
     if node is None or node.leaving == ABANDON or place.base in seen.node_facts[place.host].dead:
         return False
-    disk = disk_of(node, place)
-    return not disk or disk not in node.node.spec.wipe
+    return lost_name(node, place) not in node.node.spec.wipe
 
 
-def disk_of(node: NodeView, place: BrickPlace) -> str:
-    """The serial number or WWN of the disk that a brick is on, by what was assigned; "" where nobody knows it."""
+def lost_name(node: NodeView, place: BrickPlace) -> str:
+    """By which a person gives up what a brick is on: serial number or WWN of the disk, by what was assigned. Where
+    nobody knows the disk, for the node was declared anew without it, the UUID of its file system; else the directory.
+    """
     report = node.report(NODE)
     listed = ((report.desired if report is not None else None) or {}).get("devices", ())
-    return next((str(one["id"]) for one in listed if place.base.endswith(f"/{one['uuid']}")), "")
+    uuid = PurePosixPath(place.base).name
+    unknown = uuid if is_on_device(place.base) else place.base
+    return next((str(one["id"]) for one in listed if one["uuid"] == uuid), unknown)

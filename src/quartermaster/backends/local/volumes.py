@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quartermaster.backends.base import Placement, Refusal, Volume, VolumeRequest
-from quartermaster.backends.binding import bind_volume, unbind_volume
+from quartermaster.backends.binding import bind_volume, is_bound, unbind_volume
 from quartermaster.backends.local.agents import NodeAgent, VolumeAgent
 from quartermaster.host import Host
 from quartermaster.planning.cluster import ClusterView, Desired, Verdict
@@ -40,8 +40,14 @@ class LocalVolumes:
         return {"local": {"path": result["path"]}, "nodeAffinity": affinity}
 
     async def mount(self, machine: Host, volume: PersistentVolume, target: Path) -> Path:
-        path = volume.spec.local.path if volume.spec.local is not None else ""
-        return await bind_volume(machine, volume, path, target)
+        return await bind_volume(machine, volume, _path(volume), target)
 
-    async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> None:  # noqa: ARG002
-        await unbind_volume(machine, target)
+    def is_mounted(self, machine: Host, volume: PersistentVolume, target: Path) -> bool:
+        return is_bound(machine, volume, _path(volume), target)
+
+    async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> bool:
+        return await unbind_volume(machine, volume, _path(volume), target)
+
+
+def _path(volume: PersistentVolume) -> str:
+    return volume.spec.local.path if volume.spec.local is not None else ""

@@ -10,6 +10,7 @@ import msgspec
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Foreign, Found, Route, Settings
 from quartermaster.connectors.errors import ConnectorError, NotAppearingError
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.nodes import find_node, found_node
 from quartermaster.connectors.usage import refuse_if_used
@@ -32,8 +33,12 @@ class AoeConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     volume_id: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.target_shelf < 0xFFFF or not 0 <= self.target_lun < 0xFF:
-            raise ValueError("targetShelf is at most 65534, and targetLun at most 254")
+        wrong = Mistakes()
+        if not 0 <= self.target_shelf < 0xFFFF:
+            wrong.add("targetShelf", "is not between 0 and 65534", "for example 16")
+        if not 0 <= self.target_lun < 0xFF:
+            wrong.add("targetLun", "is not between 0 and 254", "for example 1")
+        wrong.tell()
 
 
 class AoePlace(msgspec.Struct, frozen=True):
@@ -63,6 +68,10 @@ class AoeDriver:
 
     async def find(self, context: Context, place: AoePlace) -> Found | None:
         return find_node(context, place.thing, lambda: _node(context, place))
+
+    async def away(self, context: Context, place: AoePlace) -> str:
+        state = context.files.text(context.roots.sysfs / "class/block" / f"etherd!{place.name}" / "state")
+        return f"the kernel says that {place.name} is {state}" if state.startswith("down") else ""
 
     async def detach(self, context: Context, place: AoePlace, *, force: bool) -> None:
         """Also a target that was here before: every discovery brings all of them, whoever asked."""

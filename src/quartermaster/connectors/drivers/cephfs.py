@@ -9,14 +9,17 @@ import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import KERNEL, Foreign, Found, Route, Settings
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.mounting import (
     MountPlace,
+    check_inside,
     find_mount,
     foreign_mounts,
     is_corrupted,
     join_mount,
     leave_mount,
+    mount_away,
     target_of,
 )
 from quartermaster.connectors.names import file_name
@@ -43,6 +46,13 @@ class CephfsConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_def
     options: str | tuple[str, ...] | None = None
     mount_point_base: str = ""
     volume_id: str = ""
+
+    def __post_init__(self) -> None:
+        wrong = Mistakes()
+        check_inside(wrong, self.mount_point_base, name=self.name)
+        if any(ord(character) < 32 for character in self.secret.reveal().strip()):
+            wrong.add("secret", "has a control character in it", "give the key alone")
+        wrong.tell()
 
 
 class CephfsPlace(MountPlace, frozen=True):
@@ -93,6 +103,9 @@ class CephfsDriver(msgspec.Struct, frozen=True):
 
     async def broken(self, context: Context, place: CephfsPlace) -> bool:
         return await is_corrupted(context, place)
+
+    async def away(self, context: Context, place: CephfsPlace) -> str:
+        return await mount_away(context, place)
 
     async def detach(self, context: Context, place: CephfsPlace, *, force: bool) -> None:
         context.files.remove(_key_file(context))

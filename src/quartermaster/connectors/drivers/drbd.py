@@ -15,6 +15,7 @@ import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Foreign, Found, Route, Settings
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.names import file_name
 from quartermaster.connectors.nodes import find_node, join_node, leave_node
@@ -44,10 +45,12 @@ class DrbdConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defau
     volume_id: str = ""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         if not _NAME.fullmatch(self.name):
-            raise ValueError("name is not the name of a DRBD resource")
+            wrong.add("name", "is not the name of a DRBD resource", 'for example "r0"')
         if re.search(r'["\\\n]', self.provider_auth.reveal()):
-            raise ValueError("providerAuth has a quotation mark, a backslash or a line break in it")
+            wrong.add("providerAuth", "has a quotation mark, a backslash or a line break in it", "choose another")
+        wrong.tell()
 
 
 class DrbdPlace(msgspec.Struct, frozen=True):
@@ -79,6 +82,8 @@ class DrbdDriver:
             bring,
             directory=context.roots.dev,
             hint=f"look at it: drbdadm status {place.name}",
+            # A device has a number and no name: only drbdadm knows whether it is this resource's.
+            always=True,
         )
 
     async def find(self, context: Context, place: DrbdPlace) -> Found | None:

@@ -8,17 +8,32 @@ list its remote ports, by the link that udev makes, whose name differs: `pci-…
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from quartermaster.connectors.context import Context
-from quartermaster.connectors.driver import Found, Route, Settings
-from quartermaster.connectors.drivers.paths import find_disks, grow_disks, remove_disks, use_disks
-from quartermaster.connectors.drivers.scsi import Scan, addressed_lun, appear, disk_at
+from quartermaster.connectors.driver import Foreign, Found, Route, Settings
+from quartermaster.connectors.drivers.multipath import foreign_maps, map_over
+from quartermaster.connectors.drivers.paths import disks_away, find_disks, goes, grow_disks, remove_disks, use_disks
+from quartermaster.connectors.drivers.scsi import (
+    NO_LUN,
+    Scan,
+    addressed_lun,
+    addresses,
+    appear,
+    disk_at,
+    first_lun,
+    node,
+    require_luns,
+)
 from quartermaster.connectors.errors import ConnectorError, UnreachableError
-from quartermaster.connectors.model import DriverType, Platform
+from quartermaster.connectors.identity import read_identity
+from quartermaster.connectors.mistakes import Mistakes
+from quartermaster.connectors.model import AccessMode, DriverType, Platform
 from quartermaster.support.errors import CommandError
 from quartermaster.support.log import logger
 
@@ -27,31 +42,43 @@ log = logger("connectors")
 _SCANNED = "fibre_channel"
 _ONE_LEVEL = 0xFFFF
 _HEX = "0123456789abcdef"
+_WWN = '"500a098280feeba5"'
 
 
 class FibreChannelConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     target_wwn: str | tuple[str, ...] = ()
-    target_lun: int = 0
+    target_lun: int = NO_LUN
     target_wwns: tuple[str, ...] = ()
     target_luns: tuple[int, ...] = ()
     initiator_target_map: dict[str, tuple[str, ...]] = {}
     addressing_mode: str = ""
     enable_wildcard_scan: bool = True
     target_discovered: bool = False
-    access_mode: str = "rw"
+    access_mode: AccessMode = AccessMode.READ_WRITE
     wwid: str = ""
     volume_id: str = ""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         names = self.names()
         if not names:
-            raise ValueError("targetWwn is missing")
-        if self.target_luns and len(self.target_luns) not in (1, len(names)):
-            raise ValueError(f"targetLuns has {len(self.target_luns)} entries for {len(names)} ports")
+            wrong.add("targetWwn", "is missing", f"for example {_WWN}", unless=["targetWwns"])
+        with wrong.about("targetLun", "for example 1", unless=["targetLuns"]):
+            require_luns(first_lun(self.target_lun, self.target_luns), self.target_luns)
+        if names and self.target_luns and len(self.target_luns) not in (1, len(names)):
+            wrong.add(
+                "targetLuns",
+                f"has {len(self.target_luns)} entries for {len(names)} ports",
+                "give one for each port, or targetLun",
+                unless=["targetWwn", "targetWwns"],
+            )
         for name in names:
             plain = normal_wwn(name)
             if len(plain) != 16 or any(character not in _HEX for character in plain):
-                raise ValueError(f'"{name}" is no world wide name: it has 16 hexadecimal digits')
+                wrong.add(
+                    "targetWwn", f'"{name}" is no world wide name: it has 16 hexadecimal digits', f"for example {_WWN}"
+                )
+        wrong.tell()
 
     def names(self) -> tuple[str, ...]:
         if self.target_wwns:
@@ -63,6 +90,10 @@ class FibreChannelPath(msgspec.Struct, frozen=True, order=True):
     wwn: str
     lun: int
 
+    @property
+    def thing(self) -> str:
+        return f"lun {self.lun} of {self.wwn}"
+
 
 class FibreChannelPlace(msgspec.Struct, frozen=True):
     paths: tuple[FibreChannelPath, ...]
@@ -70,6 +101,9 @@ class FibreChannelPlace(msgspec.Struct, frozen=True):
     wildcard: bool = True
     multipath: bool = False
     wwid: str = ""
+
+    def only(self, *paths: FibreChannelPath) -> FibreChannelPlace:
+        return msgspec.structs.replace(self, paths=paths)
 
 
 class Port(msgspec.Struct, frozen=True):
@@ -119,47 +153,75 @@ class FibreChannelDriver:
             raise ConnectorError(
                 "cannot use Fibre Channel: no port of this host is online", hint="look at the cables and the zoning"
             )
-        context.note(**{_SCANNED: "yes"})
-        on_s390 = context.platform is Platform.S390
-        if on_s390:
-            await _show_ports(context, place, ports)
-        ways = list(_ways(context, place))
-        if not ways and not place.wildcard:
-            raise UnreachableError(
-                f"cannot find {_named(place)}: no port of this host sees it",
-                hint="look at the zoning, and whether the storage system is on",
+        async with AsyncExitStack() as held:
+            met = []
+            for path in sorted(place.paths, key=lambda path: path.thing):
+                here = partial(_is_here, context, place.only(path), ports)
+                met.append(await held.enter_async_context(context.awaiting(path.thing, present=here)))
+            context.note(**{_SCANNED: "yes"})
+            disks = await _appeared(context, place, ports)
+            read_only = data.access_mode is AccessMode.READ
+            return await use_disks(
+                context, disks, wwid=place.wwid, multipath=place.multipath, read_only=read_only, met=met
             )
-        refused: dict[str, None] = {}
-
-        async def before() -> None:
-            if on_s390:
-                refused.update(await _add_units(context, place, ports))
-
-        disks = await appear(
-            context,
-            lambda: _disks(context, place),
-            lambda: _scans(context, place, ports) if not on_s390 or refused else (),
-            wanted=max(1, len(ways)) if place.multipath else 1,
-            what=_named(place),
-            hint="look whether the storage system has exported the volume to this host's ports",
-            before=before,
-        )
-        read_only = data.access_mode == "ro"
-        return await use_disks(context, disks, wwid=place.wwid, multipath=place.multipath, read_only=read_only)
 
     async def find(self, context: Context, place: FibreChannelPlace) -> Found | None:
         claimed = bool(context.notes.get(_SCANNED))
-        disks = _disks(context, place)
+        disks = _disks(context, place.only(*(path for path in place.paths if not context.is_left_here(path.thing))))
         return await find_disks(context, disks, wwid=place.wwid, multipath=place.multipath, claimed=claimed)
 
+    async def away(self, context: Context, place: FibreChannelPlace) -> str:
+        return disks_away(context, _disks(context, place))
+
     async def detach(self, context: Context, place: FibreChannelPlace, *, force: bool) -> None:
-        await remove_disks(context, _disks(context, place, ready=False), wwid=place.wwid, force=force)
-        if context.platform is Platform.S390:
-            await _remove_units(context, place)
+        async with context.leaving_all([path.thing for path in place.paths]) as leaving:
+            going = place.only(*(path for path in place.paths if goes(context, path.thing, leaving[path.thing])))
+            await remove_disks(context, _disks(context, going, ready=False), wwid=place.wwid, force=force)
+            if context.platform is Platform.S390:
+                await _remove_units(context, going)
         context.note(**{_SCANNED: ""})
 
     async def extend(self, context: Context, place: FibreChannelPlace) -> None:
         await grow_disks(context, _disks(context, place))
+
+    async def foreign(self, context: Context) -> Sequence[Foreign]:
+        names = context.files.names(context.roots.sysfs / "class/fc_host")
+        hosts = [int(name.removeprefix("host")) for name in names]
+        found = []
+        for address in [address for host in hosts for address in addresses(context, host)]:
+            disk = disk_at(context, address)
+            if disk and not map_over(context, [disk]):
+                device = node(context, disk)
+                name = read_identity(device, context.roots, context.files) or address
+                found.append(Foreign(self.route.driver_type, "device", name, device))
+        return [*found, *foreign_maps(context, self.route.driver_type, hosts)]
+
+
+async def _appeared(context: Context, place: FibreChannelPlace, ports: list[Port]) -> list[str]:
+    on_s390 = context.platform is Platform.S390
+    if on_s390:
+        await _show_ports(context, place, ports)
+    ways = list(_ways(context, place))
+    if not ways and not place.wildcard:
+        raise UnreachableError(
+            f"cannot find {_named(place)}: no port of this host sees it",
+            hint="look at the zoning, and whether the storage system is on",
+        )
+    refused: dict[str, None] = {}
+
+    async def before() -> None:
+        if on_s390:
+            refused.update(await _add_units(context, place, ports))
+
+    return await appear(
+        context,
+        lambda: _disks(context, place),
+        lambda: _scans(context, place, ports) if not on_s390 or refused else (),
+        wanted=max(1, len(ways)) if place.multipath else 1,
+        what=_named(place),
+        hint="look whether the storage system has exported the volume to this host's ports",
+        before=before,
+    )
 
 
 def normal_wwn(text: str) -> str:
@@ -229,6 +291,14 @@ def _disks(context: Context, place: FibreChannelPlace, *, ready: bool = True) ->
                 found[disk] = None
     found.pop("", None)
     return list(found)
+
+
+def _is_here(context: Context, place: FibreChannelPlace, ports: list[Port]) -> bool:
+    """As a disk, or as the unit by which S390 has been told of it."""
+    units = _units(context, place, ports) if context.platform is Platform.S390 else ()
+    return bool(_disks(context, place, ready=False)) or any(
+        context.files.exists(directory / lun) for directory, lun in units
+    )
 
 
 def _scans(context: Context, place: FibreChannelPlace, ports: list[Port]) -> list[Scan]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import USERSPACE, Route
 from quartermaster.connectors.drivers.shares import ShareConnectionData
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
+from quartermaster.connectors.mounting import check_inside
 from quartermaster.connectors.options import parse_options, value_of
 from quartermaster.connectors.userspace import ExportedPlace, Source, UserspaceDriver
 
@@ -17,11 +19,14 @@ class GlusterFileData(ShareConnectionData, frozen=True, rename="camel", omit_def
     """As for the mount; `name` is the file that becomes the device."""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         host, _, volume = self.export.partition(":")
         if not host or not volume.strip("/"):
-            raise ValueError(f'export "{self.export}" is not HOST:/VOLUME')
+            wrong.add("export", f'"{self.export}" is not HOST:/VOLUME', 'for example "192.0.2.1:/gv0"')
         if not self.name:
-            raise ValueError("name is missing: it is the file that becomes a block device")
+            wrong.add("name", "is missing: it is the file that becomes a block device", 'for example "volume-1"')
+        check_inside(wrong, self.mount_point_base, name=self.name.lstrip("/"))
+        wrong.tell()
 
 
 class GlusterFilePlace(ExportedPlace, frozen=True):

@@ -9,12 +9,19 @@ import msgspec
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Found, Route, Settings
 from quartermaster.connectors.errors import ConnectorError
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 
 
 class GpfsConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     device_path: str
     volume_id: str = ""
+
+    def __post_init__(self) -> None:
+        wrong = Mistakes()
+        if not self.device_path.startswith("/"):
+            wrong.add("devicePath", f'"{self.device_path}" does not begin with /', "name it by its whole path")
+        wrong.tell()
 
 
 class GpfsPlace(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ import msgspec
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Found, Route, Settings
 from quartermaster.connectors.errors import ConnectorError
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.nodes import find_node, join_node, leave_node
 from quartermaster.host.commands import Command
@@ -30,8 +31,10 @@ class HgstConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defau
     volume_id: str = ""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         if "/" in self.name or self.name.startswith((".", "-")):
-            raise ValueError("name is not the name of a space")
+            wrong.add("name", "is not the name of a space", 'for example "space10"')
+        wrong.tell()
 
 
 class HgstPlace(msgspec.Struct, frozen=True):

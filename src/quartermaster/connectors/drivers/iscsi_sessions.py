@@ -10,7 +10,7 @@ import msgspec
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.drivers.iscsi_records import LOGIN_ENDS_S, Target, drop_record, has_our_record, put_record
 from quartermaster.connectors.drivers.scsi import addresses
-from quartermaster.connectors.errors import AuthenticationError, ConnectorError, UnreachableError
+from quartermaster.connectors.errors import AuthenticationError, ConnectorError, NotAnsweringError, UnreachableError
 from quartermaster.host.commands import Command
 from quartermaster.host.events import wait_until
 from quartermaster.host.tools import Tool, register
@@ -44,12 +44,16 @@ def parse_portal(text: str) -> tuple[str, int]:
         port = port.removeprefix(":")
     elif plain.count(":") > 1:
         host, port = plain, ""
+        if any(len(group) > 4 for group in plain.partition("%")[0].split(":") if "." not in group):
+            raise ValueError(f'"{text}" is no portal; an address of IPv6 stands in brackets before its port')
     else:
         host, _, port = plain.partition(":")
     if not host or any(character.isspace() or character == "/" for character in host):
         raise ValueError(f'"{text}" is no portal; it is ADDRESS:PORT')
-    if port and not (port.isdecimal() and 0 < int(port) < 65536):
+    if plain.endswith(":") and host != plain:
         raise ValueError(f'"{text}" has no port number after its address')
+    if port and not (port.isdecimal() and 0 < int(port) < 65536):
+        raise ValueError(f'the port of "{text}" is not a number between 1 and 65535')
     return _normal(host), int(port or _PORT)
 
 
@@ -123,10 +127,13 @@ async def _log_in(context: Context, target: Target) -> None:
     command = Command(argv, verb=f"log in to {target.name}", timeout_s=120.0, accept=(0, _THERE))
     try:
         await context.commands.run(command)
-    except CommandDeadlineError:
+    except CommandDeadlineError as error:
         # iscsid goes on without iscsiadm: whoever takes this back has to wait for it.
         context.note(**{_UNFINISHED: target.name})
-        raise
+        raise NotAnsweringError(
+            f"cannot log in to {target.name}: it did not answer in time",
+            hint=f"look whether {target.portal} is open from this host and serves the target",
+        ) from error
     except CommandError as error:
         raise explained(f"log in to {target.name}", target, error) from error
 

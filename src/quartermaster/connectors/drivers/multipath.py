@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quartermaster.connectors.context import Context
-from quartermaster.connectors.drivers.scsi import Told, flush_buffers, node, require_disk
+from quartermaster.connectors.driver import Foreign
+from quartermaster.connectors.drivers.scsi import Told, flush_buffers, host_of, node, require_disk
 from quartermaster.connectors.errors import IdentityMismatchError, NotAppearingError
 from quartermaster.host.commands import Command
 from quartermaster.host.events import wait_until
@@ -35,6 +36,22 @@ def map_over(context: Context, disks: Sequence[str]) -> str:
             if _uuid(context, holder).startswith(_PREFIX) and context.files.exists(context.roots.dev / holder):
                 return holder
     return ""
+
+
+def foreign_maps(context: Context, driver: str, hosts: Sequence[int]) -> list[Foreign]:
+    """Every map with a path at one of these adapters."""
+    found = []
+    names = context.files.names(context.roots.sysfs / "class/block")
+    for device in [name for name in names if _uuid(context, name).startswith(_PREFIX)]:
+        if any(host_of(context, disk) in hosts for disk in paths_of(context, device)):
+            name = context.files.text(context.roots.sysfs / "class/block" / device / "dm/name")
+            found.append(Foreign(driver, "map", name, node(context, device)))
+    return found
+
+
+def paths_of(context: Context, device: str) -> list[str]:
+    """The disks that a map is built on, whoever brought them here."""
+    return context.files.names(context.roots.sysfs / "class/block" / device / "slaves")
 
 
 async def make_map(context: Context, told: dict[str, Told], *, wwid: str) -> str:

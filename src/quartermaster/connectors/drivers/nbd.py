@@ -9,7 +9,8 @@ import msgspec
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import KERNEL, USERSPACE, Found, Roots, Route, Settings
 from quartermaster.connectors.files import Files
-from quartermaster.connectors.model import DriverType
+from quartermaster.connectors.mistakes import Mistakes
+from quartermaster.connectors.model import AccessMode, DriverType
 from quartermaster.connectors.nbds import Serving, attach_nbd, detach_nbd, find_nbd, has_nbd, key_of
 from quartermaster.connectors.userspace import ExportedPlace, Source, UserspaceDriver, refuse_growth
 from quartermaster.host.tools import Tool, register
@@ -29,14 +30,16 @@ class NbdConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     port: int = _PORT
     socket: str = ""
     export: str = ""  # empty for the server's default
-    access_mode: str = "rw"
+    access_mode: AccessMode = AccessMode.READ_WRITE
     volume_id: str = ""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         if bool(self.host) == bool(self.socket):
-            raise ValueError("it has to have host or socket, and not both")
+            wrong.add("", "it has to have host or socket, and not both", "give one of them", unless=["host", "socket"])
         if not 0 < self.port < 65536:
-            raise ValueError(f"port {self.port} is not between 1 and 65535")
+            wrong.add("port", f"{self.port} is not between 1 and 65535", f"for example {_PORT}")
+        wrong.tell()
 
 
 class NbdPlace(ExportedPlace, frozen=True):
@@ -56,7 +59,8 @@ class NbdPlace(ExportedPlace, frozen=True):
 
 def place_of(data: NbdConnectionData) -> NbdPlace:
     port = 0 if data.socket else data.port
-    return NbdPlace(data.host.strip("[]"), port, data.socket, data.export, read_only=data.access_mode == "ro")
+    read_only = data.access_mode is AccessMode.READ
+    return NbdPlace(data.host.strip("[]"), port, data.socket, data.export, read_only=read_only)
 
 
 def _uri(data: NbdConnectionData) -> str:

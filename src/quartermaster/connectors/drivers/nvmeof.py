@@ -14,7 +14,7 @@ import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Foreign, Found, Route, Settings
-from quartermaster.connectors.errors import AuthenticationError, ConnectorError, UnreachableError
+from quartermaster.connectors.errors import AuthenticationError, ConnectorError, NotAnsweringError, UnreachableError
 from quartermaster.connectors.fabrics import (
     Controller,
     Portal,
@@ -25,12 +25,15 @@ from quartermaster.connectors.fabrics import (
     rescan,
 )
 from quartermaster.connectors.identity import read_identity
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.secret import Secret
 from quartermaster.connectors.usage import refuse_if_used, users_of
 from quartermaster.host.commands import Command
 from quartermaster.host.tools import Tool, register
-from quartermaster.support.errors import CommandError, QuartermasterError
+from quartermaster.support.errors import CommandDeadlineError, CommandError, QuartermasterError
+
+_LOAD = "load it: modprobe nvme-tcp"
 
 register(Tool("nvme", "nvme-cli", "connects to NVMe subsystems"))
 
@@ -56,14 +59,23 @@ class NvmeofConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_def
     volume_id: str = ""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         if not self.portals and not self.target_portal:
-            raise ValueError("portals are missing")
-        secrets = (self.dhchap_secret.reveal(), self.dhchap_controller_secret.reveal())
-        if any(set(text) & set(",\n ") for text in (self.target_nqn, self.host_nqn, *secrets)):
-            raise ValueError("a name or a secret has a comma or a space in it")
-        for text in (self.vol_uuid, self.volume_nguid):
+            wrong.add("portals", "are missing", 'for example [["192.0.2.1", 4420, "tcp"]]', unless=["targetPortal"])
+        texts = {
+            "targetNqn": self.target_nqn,
+            "hostNqn": self.host_nqn,
+            "dhchapSecret": self.dhchap_secret.reveal(),
+            "dhchapControllerSecret": self.dhchap_controller_secret.reveal(),
+        }
+        for key, text in texts.items():
+            if set(text) & set(",\n "):
+                wrong.add(key, "has a comma or a space in it", "leave it out")
+        for key, text in (("volUuid", self.vol_uuid), ("volumeNguid", self.volume_nguid)):
             if text:
-                UUID(text)
+                with wrong.about(key, "for example f2f7d8b0-5b0e-4c39-9a53-7f1f5f1f2f3a"):
+                    UUID(text)
+        wrong.tell()
 
 
 class NvmeofPlace(msgspec.Struct, frozen=True):
@@ -122,6 +134,14 @@ class NvmeofDriver:
         if not device:
             return None
         return Found(device=device, identity=read_identity(device, context.roots, context.files))
+
+    async def away(self, context: Context, place: NvmeofPlace) -> str:
+        directory = context.roots.sysfs / "class/nvme"
+        ours = [controller.name for controller in _controllers(context, place, place.portals)]
+        states = {name: context.files.text(directory / name / "state") for name in ours}
+        if not states or not {"live", ""}.isdisjoint(states.values()):
+            return ""
+        return f"the kernel says that {' and '.join(f'{name} is {state}' for name, state in states.items())}"
 
     async def detach(self, context: Context, place: NvmeofPlace, *, force: bool) -> None:
         for device in () if force else _nodes(context, place, place.portals):
@@ -199,15 +219,19 @@ async def _make_controller(
     argv = ["nvme", "connect", "-t", portal.transport, "-n", place.nqn, "-a", portal.host, "-s", str(portal.port)]
     argv += ["-q", place.host_nqn] if place.host_nqn else []
     command = Command(tuple(argv), verb=verb, timeout_s=most_s)
+    device = context.roots.dev / "nvme-fabrics"
     if data.dhchap_secret or data.dhchap_controller_secret:
         # nvme takes the secrets as arguments. This is what it would write to the kernel itself.
-        device = context.roots.dev / "nvme-fabrics"
         if not context.files.exists(device):
-            raise ConnectorError(f"cannot {verb}: the kernel has no {device}", hint="load it: modprobe nvme-fabrics")
+            raise ConnectorError(f"cannot {verb}: the kernel has no {device}", hint=_LOAD)
         text = _options(context, data, place, portal).encode()
         command = Command(("tee", str(device)), verb=verb, timeout_s=most_s, stdin=text)
     try:
         await context.commands.run(command)
+    except CommandDeadlineError as error:
+        raise NotAnsweringError(
+            f"cannot {verb}: it did not answer in time", hint="look whether the portal is up and reached from here"
+        ) from error
     except CommandError as error:
         if any(words in error.stderr for words in _UNREACHABLE):
             raise UnreachableError(str(error), hint="look whether the portal is up and reached from here") from error
@@ -215,6 +239,9 @@ async def _make_controller(
             raise AuthenticationError(
                 str(error), hint="look at the secrets of this host's NQN on both sides"
             ) from error
+        if not context.files.exists(device):
+            # The program's own words are of a directory that it has not found.
+            raise ConnectorError(f"{error.message}; the kernel has no {device}", hint=_LOAD) from error
         raise
 
 

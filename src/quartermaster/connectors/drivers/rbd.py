@@ -16,17 +16,18 @@ import msgspec
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import KERNEL, Foreign, Found, Roots, Route, Settings
 from quartermaster.connectors.drivers.modules import kernel_has
-from quartermaster.connectors.errors import AuthenticationError, ConnectorError, VolumeBusyError
+from quartermaster.connectors.errors import AuthenticationError, ConnectorError, NotAnsweringError, VolumeBusyError
 from quartermaster.connectors.files import Files
 from quartermaster.connectors.identity import read_identity
-from quartermaster.connectors.model import DriverType
+from quartermaster.connectors.mistakes import Mistakes
+from quartermaster.connectors.model import AccessMode, DriverType
 from quartermaster.connectors.names import file_name
 from quartermaster.connectors.nodes import find_node, join_node, leave_node
 from quartermaster.connectors.secret import Secret
 from quartermaster.connectors.userspace import ExportedPlace
 from quartermaster.host.commands import Command
 from quartermaster.host.tools import Tool, register
-from quartermaster.support.errors import CommandError
+from quartermaster.support.errors import CommandError, DeadlineError
 
 register(
     Tool("rbd", "ceph-common", "maps images of Ceph with the kernel's client"),
@@ -56,22 +57,26 @@ class RbdConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     auth_username: str = ""
     cluster_name: str = "ceph"
     keyring: Secret = Secret()  # its text, or the bare key; that of the host where there is none
-    access_mode: str = "rw"
+    access_mode: AccessMode = AccessMode.READ_WRITE
     volume_id: str = ""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         parts = self.name.partition("@")[0].split("/")
         if not 2 <= len(parts) <= 3 or not all(parts):
-            raise ValueError(f'name "{self.name}" is not POOL/IMAGE or POOL/NAMESPACE/IMAGE')
+            wrong.add("name", f'"{self.name}" is not POOL/IMAGE or POOL/NAMESPACE/IMAGE', 'for example "rbd/disk"')
         if "@" in self.name and not self.name.partition("@")[2]:
-            raise ValueError(f'name "{self.name}" has an @ and no snapshot behind it')
+            wrong.add("name", f'"{self.name}" has an @ and no snapshot behind it', "name it, or leave the @ out")
         hosts, ports = _words(self.hosts), _words(self.ports)
         if not hosts:
-            raise ValueError("hosts names no monitor")
-        if ports and len(ports) != len(hosts):
-            raise ValueError(f"ports has {len(ports)} entries for {len(hosts)} hosts")
+            wrong.add("hosts", "names no monitor", 'for example ["192.0.2.1"]')
+        elif ports and len(ports) != len(hosts):
+            wrong.add(
+                "ports", f"has {len(ports)} entries for {len(hosts)} hosts", "give one for each", unless=["hosts"]
+            )
         if any(not port.isdecimal() or not 0 < int(port) < 65536 for port in ports):
-            raise ValueError("ports has an entry that is no port number")
+            wrong.add("ports", "has an entry that is no port number", "for example 6789")
+        wrong.tell()
 
     @property
     def user(self) -> str:
@@ -99,6 +104,11 @@ class RbdPlace(ExportedPlace, frozen=True):
         return f"{inside}@{self.snapshot}" if self.snapshot else inside
 
     @property
+    def name(self) -> str:
+        """In sentences."""
+        return f"the image {self.specification} of {', '.join(map(str, self.monitors))}"
+
+    @property
     def thing(self) -> str:
         return f"rbd {self.specification} of {','.join(map(str, self.monitors))}"
 
@@ -115,7 +125,7 @@ def place_of(data: RbdConnectionData) -> RbdPlace:
     hosts = _words(data.hosts)
     ports = _words(data.ports) or [""] * len(hosts)
     monitors = {_monitor(host, port): None for host, port in zip(hosts, ports, strict=True)}
-    read_only = data.access_mode == "ro" or bool(snapshot)
+    read_only = data.access_mode is AccessMode.READ or bool(snapshot)
     return RbdPlace(tuple(sorted(monitors)), pool, "".join(namespace), image, snapshot, read_only=read_only)
 
 
@@ -259,6 +269,11 @@ async def _unmap(context: Context, device: str, *, force: bool) -> None:
 
 
 def _explained(place: RbdPlace, error: CommandError) -> ConnectorError | CommandError:
+    if isinstance(error, DeadlineError):
+        return NotAnsweringError(
+            f"cannot map {place.name}: the cluster did not answer in time",
+            hint="look whether its monitors and OSDs are up and reached from here",
+        )
     if "failed to load rbd kernel module" in error.stderr:
         return ConnectorError(
             f"cannot map the image {place.specification}: this kernel has no RBD",

@@ -68,7 +68,7 @@ def _serving(place: RbdPlace, reach: tuple[str, ...] = (), secret: Secret = _NO_
 
     return Serving(
         nbd_key_of(DriverType.RBD, NBD, place),
-        f"the image {place.specification}",
+        place.name,
         argv,
         lambda device: ("rbd-nbd", "unmap", device),
         secret,
@@ -90,7 +90,7 @@ def _sources(context: Context, data: RbdConnectionData, place: RbdPlace) -> list
         options["snapshot"] = place.snapshot
     if key:
         options["key-secret"] = SECRET
-    return [Source(f"the image {place.specification}", options, key, encoded=True)]
+    return [Source(place.name, options, key, encoded=True)]
 
 
 NBD_CLIENT = RbdNbdDriver()

@@ -19,6 +19,7 @@ import msgspec
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Found, Route, Settings
 from quartermaster.connectors.errors import AuthenticationError, ConnectorError
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.names import file_name
 from quartermaster.connectors.nodes import join_node, leave_node, run_installed
@@ -55,12 +56,20 @@ class ScaleioConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_de
     volume_id: str = ""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         if not self.scale_io_volume_id and not self.scale_io_volname:
-            raise ValueError("one of scaleIO_volume_id and scaleIO_volname has to be there")
+            wrong.add(
+                "scaleIO_volume_id",
+                "is missing, and so is scaleIO_volname",
+                "one of them has to be there",
+                unless=["scaleIO_volname"],
+            )
+        elif self.sdc_guid and not self.scale_io_volume_id:
+            wrong.add("scaleIO_volume_id", "is missing: the device is found by it", "the storage system has to give it")
         if not self.sdc_guid and not self.server_ip:
-            raise ValueError("serverIP is missing: without sdc_guid the volume has to be mapped through the gateway")
-        if self.sdc_guid and not self.scale_io_volume_id:
-            raise ValueError("scaleIO_volume_id is missing: the device is found by it")
+            missing = "is missing: without sdc_guid the volume has to be mapped through the gateway"
+            wrong.add("serverIP", missing, "give that of the gateway, or sdc_guid", unless=["sdc_guid"])
+        wrong.tell()
 
 
 class ScaleioPlace(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Foreign, Found, Route, Settings
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.mounting import (
     MountPlace,
@@ -17,6 +18,7 @@ from quartermaster.connectors.mounting import (
     is_corrupted,
     join_mount,
     leave_mount,
+    mount_away,
     target_of,
 )
 from quartermaster.host.tools import Tool, register
@@ -39,10 +41,14 @@ class ScalityConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_de
     volume_id: str = ""
 
     def __post_init__(self) -> None:
-        if not self.sofs_path and not (self.export and self.name):
-            raise ValueError("export and name have to be there")
-        if any(".." in PurePosixPath(part).parts for part in (self.export, self.name, self.sofs_path)):
-            raise ValueError("export and name must not lead out of the file system")
+        wrong = Mistakes()
+        parts = {"export": self.export, "name": self.name, "sofsPath": self.sofs_path}
+        for key, text in parts.items():
+            if not text and key != "sofsPath" and not self.sofs_path:
+                wrong.add(key, "is missing", "give it, or sofsPath", unless=["sofsPath"])
+            if ".." in PurePosixPath(text).parts:
+                wrong.add(key, "leads out of the file system", "name it without ..")
+        wrong.tell()
 
 
 class ScalityDriver:
@@ -70,6 +76,9 @@ class ScalityDriver:
 
     async def broken(self, context: Context, place: MountPlace) -> bool:
         return await is_corrupted(context, place)
+
+    async def away(self, context: Context, place: MountPlace) -> str:
+        return await mount_away(context, place)
 
     async def detach(self, context: Context, place: MountPlace, *, force: bool) -> None:
         await leave_mount(context, place, force=force)

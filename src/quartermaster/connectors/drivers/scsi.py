@@ -36,6 +36,7 @@ _FIRST_WAIT_S = 2.0
 _LONGEST_WAIT_S = 16.0
 _FOR_OTHERS_S = 5.0  # how long the paths that are here wait for the ones that are not
 _FLAT = 0x4000
+NO_LUN = -1
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -62,6 +63,19 @@ class Told(msgspec.Struct, frozen=True):
         return self.now or self.first
 
 
+def first_lun(lun: int, luns: Sequence[int]) -> int:
+    """The one that is meant where the data do not name one for each way to the volume."""
+    return lun if lun != NO_LUN or not luns else luns[0]
+
+
+def require_luns(lun: int, luns: Sequence[int]) -> None:
+    """ValueError without one. Nobody means LUN 0 by saying nothing, and there may be another volume."""
+    if lun == NO_LUN:
+        raise ValueError("is missing")
+    if min((lun, *luns)) < 0:
+        raise ValueError("is less than 0")
+
+
 def addressed_lun(lun: int, mode: str) -> int:
     """The number that the kernel uses for a LUN, in the addressing mode that a storage system asks for."""
     return lun + _FLAT if mode == "SAM3-flat" or (mode == "SAM2" and lun >= 256) else lun
@@ -82,6 +96,15 @@ def addresses(context: Context, host: int) -> list[str]:
     directory = context.roots.sysfs / "class/scsi_device"
     found = [name for name in context.files.names(directory) if name.partition(":")[0] == str(host)]
     return [name for name in found if context.files.names(directory / name / "device/block")]
+
+
+def host_of(context: Context, disk: str) -> int:
+    """The number of the adapter that a disk is at; -1 for what is no SCSI disk."""
+    directory = context.roots.sysfs / "class/scsi_device"
+    for address in context.files.names(directory):
+        if context.files.exists(directory / address / "device/block" / disk):
+            return int(address.partition(":")[0])
+    return -1
 
 
 async def appear(
@@ -108,7 +131,12 @@ async def appear(
         while (here := await all_here()) is None:
             if before is not None:
                 await before()
-            await _scan_all(context, scans())
+            try:
+                await _scan_all(context, scans())
+            except DeadlineError as error:
+                if context.left_s() > 0:
+                    raise
+                raise _not_appearing(context, what, hint) from error
             wait_s = min(wait_s, context.left_s())
             here = await wait_until(all_here, changes, timeout_s=wait_s, poll_s=0.25)
             if here is not None:
@@ -119,10 +147,12 @@ async def appear(
                 log.warning("some paths are missing", volume=context.volume_id, here=len(here), wanted=wanted)
                 break
             if context.left_s() <= 0:
-                raise NotAppearingError(
-                    f"cannot find {what}: it did not appear within {context.timeout_s:.3g} s", hint=hint
-                )
+                raise _not_appearing(context, what, hint)
     return here
+
+
+def _not_appearing(context: Context, what: str, hint: str) -> NotAppearingError:
+    return NotAppearingError(f"cannot find {what}: it did not appear within {context.timeout_s:.3g} s", hint=hint)
 
 
 async def ask(context: Context, disk: str, *, strict: bool) -> Told:
@@ -162,7 +192,7 @@ def require_disk(context: Context, disk: str, told: Told, *, wwid: str) -> None:
             f"and it is {told.now} by now",
             expected=told.first,
             found=told.now,
-            hint="disconnect the volume that it was, so that this host looks at the address anew",
+            hint="disconnect the volume that it was by force, so that this host looks at the address anew",
         )
 
 
@@ -187,6 +217,14 @@ async def remove_disk(context: Context, disk: str, *, force: bool, flush: bool) 
     async with context.watch(context.roots.dev) as changes:
         await context.write_attribute(directory / "device/delete", "1", verb=f"take {node(context, disk)} away")
         await context.until(gone, changes, what=f"{node(context, disk)} to go away", most_s=_GONE_S)
+
+
+async def cut_off(context: Context, disk: str) -> None:
+    """Nothing reaches the disk any more; whatever is still to be written to it fails."""
+    path = context.roots.sysfs / "class/block" / disk / "device/state"
+    if context.files.text(path) != "offline":
+        # The kernel takes the word only as a whole line.
+        await context.write_attribute(path, "offline\n", verb=f"cut {node(context, disk)} off")
 
 
 async def flush_buffers(context: Context, disk: str, *, force: bool) -> None:

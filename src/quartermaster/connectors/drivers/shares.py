@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Foreign, Found, Route, Settings
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.mounting import (
     MountPlace,
+    check_inside,
     find_mount,
     foreign_mounts,
     is_corrupted,
     join_mount,
     leave_mount,
+    mount_away,
     target_of,
 )
 from quartermaster.connectors.names import file_name
@@ -50,6 +54,28 @@ class ShareConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_defa
     password: Secret = Secret()
     domain: str = ""
     credentials: str = ""  # a file that is there already
+    _shape: ClassVar[tuple[str, str, str, str]] = ("", "", "", "")  # how an export begins, what it holds; in words
+
+    def __post_init__(self) -> None:
+        wrong = Mistakes()
+        begins, holds, shape, example = self._shape
+        export = self.export.strip()
+        if not export.replace("\\", "/").startswith(begins) or holds not in export:
+            wrong.add("export", f"is not {shape}", f'for example "{example}"')
+        check_inside(wrong, self.mount_point_base, name=self.name)
+        texts = {"username": self.username, "password": self.password.reveal(), "domain": self.domain}
+        for key, text in texts.items():
+            if any(ord(character) < 32 for character in text):
+                wrong.add(key, "has a control character in it", "leave it out")
+        wrong.tell()
+
+
+class NfsConnectionData(ShareConnectionData, frozen=True, rename="camel", omit_defaults=True):
+    _shape: ClassVar[tuple[str, str, str, str]] = ("", ":", "HOST:/PATH", "192.0.2.1:/volumes")
+
+
+class SmbConnectionData(ShareConnectionData, frozen=True, rename="camel", omit_defaults=True):
+    _shape: ClassVar[tuple[str, str, str, str]] = ("//", "", "//HOST/SHARE", "//192.0.2.1/share")
 
 
 Mounting = Callable[[Context, ShareConnectionData, MountPlace], Awaitable[None]]
@@ -76,6 +102,9 @@ class ShareDriver(msgspec.Struct, frozen=True):
 
     async def broken(self, context: Context, place: MountPlace) -> bool:
         return await is_corrupted(context, place)
+
+    async def away(self, context: Context, place: MountPlace) -> str:
+        return await mount_away(context, place)
 
     async def detach(self, context: Context, place: MountPlace, *, force: bool) -> None:
         context.files.remove(_credentials_file(context))
@@ -145,12 +174,12 @@ def _credentials_file(context: Context) -> Path:
     return context.directory / "secrets" / file_name(context.volume_id)
 
 
-def _route(driver_type: DriverType) -> Route:
+def _route(driver_type: DriverType, data: type[ShareConnectionData] = ShareConnectionData) -> Route:
     aliases = {"share": "export"}
-    return Route(driver_type, ShareConnectionData, MountPlace, aliases=aliases)
+    return Route(driver_type, data, MountPlace, aliases=aliases)
 
 
-NFS = ShareDriver(_route(DriverType.NFS), "nfs", ("nfs", "nfs4"), _mount_nfs)
-SMBFS = ShareDriver(_route(DriverType.SMBFS), "cifs", ("cifs", "smb3"), _mount_smb)
+NFS = ShareDriver(_route(DriverType.NFS, NfsConnectionData), "nfs", ("nfs", "nfs4"), _mount_nfs)
+SMBFS = ShareDriver(_route(DriverType.SMBFS, SmbConnectionData), "cifs", ("cifs", "smb3"), _mount_smb)
 GLUSTERFS = ShareDriver(_route(DriverType.GLUSTERFS), "glusterfs", ("fuse.glusterfs",), _mount_glusterfs)
 QUOBYTE = ShareDriver(_route(DriverType.QUOBYTE), "quobyte", ("fuse.quobyte", "fuse"), _mount_quobyte)

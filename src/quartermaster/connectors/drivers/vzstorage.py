@@ -14,14 +14,17 @@ import msgspec
 
 from quartermaster.connectors.context import Context
 from quartermaster.connectors.driver import Foreign, Found, Route, Settings
+from quartermaster.connectors.mistakes import Mistakes
 from quartermaster.connectors.model import DriverType
 from quartermaster.connectors.mounting import (
     MountPlace,
+    check_inside,
     find_mount,
     foreign_mounts,
     is_corrupted,
     join_mount,
     leave_mount,
+    mount_away,
     target_of,
 )
 from quartermaster.host.commands import Command
@@ -51,8 +54,11 @@ class VzstorageConnectionData(msgspec.Struct, frozen=True, rename="camel", omit_
     volume_id: str = ""
 
     def __post_init__(self) -> None:
+        wrong = Mistakes()
         if not _EXPORT.fullmatch(self.export):
-            raise ValueError("export is not [SERVER[,SERVER]:/]CLUSTER[:PASSWORD]")
+            wrong.add("export", "is not [SERVER[,SERVER]:/]CLUSTER[:PASSWORD]", 'for example "cluster-1"')
+        check_inside(wrong, self.mount_point_base, name=self.name)
+        wrong.tell()
 
     def __repr__(self) -> str:
         return f"VzstorageConnectionData(name={self.name!r})"
@@ -88,6 +94,9 @@ class VzstorageDriver:
 
     async def broken(self, context: Context, place: VzstoragePlace) -> bool:
         return await is_corrupted(context, place)
+
+    async def away(self, context: Context, place: VzstoragePlace) -> str:
+        return await mount_away(context, place)
 
     async def detach(self, context: Context, place: VzstoragePlace, *, force: bool) -> None:
         await leave_mount(context, place, force=force)

@@ -23,12 +23,14 @@ from quartermaster.host.commands import Command, Commands, Result
 from quartermaster.host.daemons.base import Daemon, DaemonState, DaemonStatus
 from quartermaster.host.daemons.logfile import LogFile
 from quartermaster.host.daemons.records import TOKEN_VARIABLE, Record, Records, leftovers, live_process
+from quartermaster.host.starting import starting, until_started
 from quartermaster.host.tools import hint_for
 from quartermaster.support import entropy
 from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DaemonError, ToolMissingError
 
 _KILL_WAIT_S = 2.0
+_START_WAIT_S = 30.0
 
 
 class DetachedDaemons:
@@ -43,6 +45,8 @@ class DetachedDaemons:
 
     async def ensure(self, daemon: Daemon) -> DaemonStatus:
         record = self._records.read(daemon.name)
+        if record is not None:
+            await _settle(record)
         if record is None or self._look(record) is None:
             if record is not None:
                 _kill_leftovers(record)
@@ -58,6 +62,7 @@ class DetachedDaemons:
         record = self._records.read(name)
         if record is None:
             return False
+        await _settle(record)
         process = self._look(record)
         if process is not None:
             await self._end(record.daemon, process)
@@ -123,7 +128,7 @@ class DetachedDaemons:
         )
 
     def _spawn(self, daemon: Daemon, program: str, token: str) -> int:
-        with self._log(daemon).open() as output:
+        with self._log(daemon).open() as output, starting():
             child = subprocess.Popen(
                 [program, *daemon.argv[1:]],
                 stdin=subprocess.DEVNULL,
@@ -191,6 +196,15 @@ class DetachedDaemons:
                 )
         finally:
             os.close(pidfd)
+
+
+async def _settle(record: Record) -> None:
+    """Whoever was about to start it may be dead, and the daemon not have its program yet: it cannot be found then."""
+    if record.pid == 0 and not record.ended and (left := await until_started(timeout_s=_START_WAIT_S)):
+        raise DaemonError(
+            f"cannot tell whether the daemon {record.daemon.name} runs: process {left[0]} may become it",
+            hint="try again when that has its program",
+        )
 
 
 async def _exit_within(pidfd: int, timeout_s: float) -> bool:

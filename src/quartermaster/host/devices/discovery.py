@@ -12,7 +12,7 @@ import msgspec
 from quartermaster.host.commands import Commands
 from quartermaster.host.devices import roots as device_roots
 from quartermaster.host.devices.model import Device, Kind
-from quartermaster.host.devices.signatures import probe
+from quartermaster.host.devices.signatures import probe, unrecognised
 from quartermaster.host.devices.sysfs import Roots, names, read_device, read_index
 from quartermaster.host.mounts import Mounts
 from quartermaster.support.errors import HostError
@@ -92,7 +92,8 @@ class HostDevices:
             return device
         async with turn:
             try:
-                signatures = await probe(self._commands, device.path)
+                found = await probe(self._commands, device.path)
+                signatures = found or await unrecognised(self._commands, device.path, device.size)
             except HostError as error:
                 return msgspec.structs.replace(device, unreadable=error.message)
         return msgspec.structs.replace(device, signatures=signatures)

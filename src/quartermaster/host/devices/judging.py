@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from quartermaster.host.devices.model import PARTITION_TABLE, Device, Kind, Signature
+from quartermaster.host.devices.model import PARTITION_TABLE, UNRECOGNISED, Device, Kind, Signature
 
 # Our own file systems are labelled with it, and volumes that are attached to this host are linked with it.
 LABEL_PREFIX = "qm-"
@@ -167,9 +167,14 @@ def _is_blank(device: Device, _: Surroundings) -> tuple[Reason, str] | None:
 
 
 def _content(signature: Signature) -> tuple[Reason, str]:
+    if signature == UNRECOGNISED:
+        return (
+            Reason.FOREIGN_DATA,
+            "is not blank: nobody recognises what is on it, but its first or last MiB is not zero",
+        )
     known = f"{signature.type}" + (f' named "{signature.label}"' if signature.label else "")
     if signature.label.startswith(LABEL_PREFIX):
-        return Reason.OTHER_CLUSTER, f"holds data of another cluster ({known}, {signature.uuid})"
+        return Reason.OTHER_CLUSTER, f"holds data of a cluster that no node here declares ({known}, {signature.uuid})"
     if signature.usage == PARTITION_TABLE:
         return Reason.PARTITIONED, f"has a partition table ({signature.type})"
     if signature.type in _MEMBERS:

@@ -39,6 +39,9 @@ class Signature(msgspec.Struct, frozen=True):
     label: str = ""
 
 
+UNRECOGNISED = Signature("unrecognised data", usage="other")
+
+
 class Device(msgspec.Struct, frozen=True):
     path: str
     name: str  # the kernel's

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from quartermaster.host.devices.model import Device, Signature
 from quartermaster.host.fake.faults import Faults
 from quartermaster.host.fake.machine import FakeMachine
@@ -42,7 +44,7 @@ class FakeFormatting:
         self.made = 0
         self.wiped = 0
 
-    async def format(self, path: str, wanted: Format, *, identity: str) -> bool:
+    async def format(self, path: str, wanted: Format, *, identity: str, note: Path | None = None) -> bool:  # noqa: ARG002 - what is begun here has its label at once
         device = self._existing(path, "format")
         refuse_other_device(device, identity)
         progress = ours(device.signatures, wanted)

@@ -27,10 +27,12 @@ class FakeMachine:
         self.disks: dict[str, Device] = {}
         self.mounts: list[Mount] = [ROOT]
         self.health: dict[str, MountHealth] = {}  # of mounts that are not well
+        self.protected: dict[str, None] = {}  # where nothing can be written unless something is mounted there
         self.processes: dict[str, FakeProcess] = {}
         self.missing_tools: set[str] = set()
         self.directories: dict[tuple[str, str], None] = {}  # (number of the file system, path)
         self.files: dict[tuple[str, str], bytes] = {}  # the same, with what is in them
+        self.used: dict[str, int] = {}  # bytes that are taken, by number of the file system
         self._number = 0
 
     def add_disk(

@@ -39,7 +39,7 @@ class FakeMounts:
         *,
         type: str,
         options: Sequence[str] = (),
-        protect: bool = False,  # noqa: ARG002
+        protect: bool = False,
         timeout_s: float = 60.0,  # noqa: ARG002
     ) -> bool:
         number = self._number_of(source, type)
@@ -50,6 +50,8 @@ class FakeMounts:
         async with self._faults.step(f"mount {source} on {target}"):
             number = number or f"0:{self._machine.next_number()}"
             self._add(source, target, type=type, options=tuple(options), number=number, root="/")
+            if protect:
+                self._machine.protected[target] = None
         return True
 
     async def bind(
@@ -93,7 +95,7 @@ class FakeMounts:
         *,
         lazy: bool = False,
         force: bool = False,
-        remove: bool = False,  # noqa: ARG002
+        remove: bool = False,
         timeout_s: float = 30.0,  # noqa: ARG002
     ) -> bool:
         present = mounted_at(self.table(), target)
@@ -104,6 +106,8 @@ class FakeMounts:
         async with self._faults.step(f"unmount {target}"):
             self._machine.mounts.remove(present)
             self._machine.health.pop(target, None)
+            if remove:
+                self._machine.protected.pop(target, None)
         return True
 
     async def health(self, target: str, *, timeout_s: float = 5.0) -> MountHealth:  # noqa: ARG002

@@ -51,7 +51,7 @@ class Standalone:
         self._connections = Connections(access)
 
     def managers(self) -> Sequence[BuildManager]:
-        """For the Orchestrator, before all others. Certificates come first: a member needs them."""
+        """For the Orchestrator. Certificates come first: a member needs them."""
         return (self._certificates, self._etcd)
 
     def services(self) -> Sequence[Service]:

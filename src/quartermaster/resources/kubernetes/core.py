@@ -136,6 +136,7 @@ class LeaseSpec(Struct):
     plural="leases",
     columns=(Column("Holder", ".spec.holderIdentity"), AGE),
     host="suffix",
+    stands_alone=True,  # and changes all the time
 )
 class Lease(Object):
     """Something that one holder has at a time, as long as it is renewed; also the heartbeat of a host."""
@@ -178,6 +179,7 @@ class EventSeries(Struct):
         "reportingComponent",
         "type",
     ),
+    stands_alone=True,  # and ends by age
 )
 class Event(Object):
     """Something that happened to an object, for people to read."""

@@ -11,7 +11,8 @@ from quartermaster.resources.declare import ATOMIC, NumberOrQuantity, declare
 from quartermaster.resources.kind import Column, kind
 from quartermaster.resources.kubernetes.core import AGE, CoreConditions, ObjectReference
 from quartermaster.resources.model import Object, Struct, Time
-from quartermaster.resources.quantity import Amount
+from quartermaster.resources.names import check_subdomain
+from quartermaster.resources.quantity import Amount, check_quantity
 from quartermaster.resources.rules import rule, update_rule
 from quartermaster.resources.selectors import LabelSelector
 from quartermaster.support.errors import Problem
@@ -365,8 +366,26 @@ def claim_asks_for_something(document: dict[str, Any]) -> Iterator[Problem]:
     storage = spec.get("resources", {}).get("requests", {}).get("storage")
     if storage is None:
         yield Problem("spec.resources.requests.storage", "is missing", "for example 10Gi")
-    elif Amount.of(storage).value <= 0:
+    elif not check_quantity(storage) and Amount.of(storage).value <= 0:
         yield Problem("spec.resources.requests.storage", f"must be more than 0, is {storage}", "for example 10Gi")
+
+
+@rule(PersistentVolumeClaim)
+def new_claim_can_be_met(document: dict[str, Any]) -> Iterator[Problem]:
+    """Of one that is stored already nothing is asked here: who works on it could not write to it any more."""
+    if document.get("metadata", {}).get("uid"):
+        return
+    spec = document.get("spec", {})
+    storage = spec.get("resources", {}).get("requests", {}).get("storage")
+    if isinstance(storage, float):
+        same = (
+            ""
+            if check_quantity(storage)
+            else f'write "{Amount.of(storage)}", or with its unit, for example {storage}Gi'
+        )
+        yield Problem("spec.resources.requests.storage", f"must be a quantity, is {storage}", same)
+    if (name := spec.get("volumeName")) and (wrong := check_subdomain(name)):
+        yield Problem("spec.volumeName", f'is the name of no volume: {wrong}; is "{name}"')
 
 
 @update_rule(PersistentVolumeClaim)
@@ -376,7 +395,8 @@ def claim_only_grows(old: dict[str, Any], new: dict[str, Any]) -> Iterator[Probl
     given = old.get("status", {}).get("capacity", {}).get("storage")
     if before is None or after is None or Amount.of(after) >= Amount.of(before):
         return
-    if given is None or Amount.of(after) <= Amount.of(given):
+    # A growth that has not happened can be taken back.
+    if given is None or Amount.of(after) < Amount.of(given):
         yield Problem(
             "spec.resources.requests.storage",
             f"cannot shrink from {before} to {after}",

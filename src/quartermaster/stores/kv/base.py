@@ -32,6 +32,13 @@ class Range(msgspec.Struct, frozen=True):
     revision: int  # the revision that was read
 
 
+class Written(msgspec.Struct, frozen=True):
+    """Which keys were written, each with the revision that wrote it last."""
+
+    keys: dict[str, int]
+    revision: int  # the revision that was read
+
+
 class Compare(msgspec.Struct, frozen=True):
     """A condition of a transaction. Exactly one of `modified` (0: the key is absent) and `value` is set."""
 
@@ -89,13 +96,17 @@ class KeyValue(Protocol):
         ...
 
     async def revision(self) -> int:
-        """The newest revision."""
+        """The newest revision, for whoever may read everything; others have it with what they read."""
         ...
 
     async def get(self, key: str) -> Entry | None: ...
 
     async def range(self, start: str, end: str, *, limit: int = 0, revision: int = 0) -> Range:
         """The keys in [start, end), at a revision (0: now). Raises ExpiredError if that was compacted."""
+        ...
+
+    async def written(self, start: str, end: str, *, after: int = 0) -> Written:
+        """The keys in [start, end) that are there and were written after a revision; no value is read."""
         ...
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:

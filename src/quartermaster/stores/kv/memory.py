@@ -10,10 +10,9 @@ import asyncio
 import contextvars
 from bisect import bisect_left, insort
 from collections.abc import AsyncGenerator, Sequence
-from itertools import islice
 from typing import NamedTuple, Protocol
 
-from quartermaster.stores.kv.base import Batch, Change, Compare, Entry, Operation, Outcome, Put, Range, Remove
+from quartermaster.stores.kv.base import Batch, Change, Compare, Entry, Operation, Outcome, Put, Range, Remove, Written
 from quartermaster.support.deadlines import within
 from quartermaster.support.errors import ExpiredError, NotFoundError
 
@@ -59,8 +58,12 @@ class _Lease:
 class MemoryKeyValue:
     """See `KeyValue` for the contract."""
 
-    def __init__(self, *, history_limit: int = HISTORY_LIMIT, faults: Faults | None = None) -> None:
+    def __init__(
+        self, *, history_limit: int = HISTORY_LIMIT, faults: Faults | None = None, progress_s: float = PROGRESS_S
+    ) -> None:
+        """A watch on which nothing happens says every `progress_s` how far it is."""
         self.faults = faults
+        self._progress_s = progress_s
         # The end of a lease is the store's own doing: it must not depend on the caller, which a simulation may pause.
         self._context = contextvars.copy_context()
         self._revision = 1
@@ -105,6 +108,10 @@ class MemoryKeyValue:
             found.append(entry)
         return Range(tuple(found), False, at)
 
+    async def written(self, start: str, end: str, *, after: int = 0) -> Written:
+        found = await self.range(start, end)
+        return Written({one.key: one.modified for one in found.entries if one.modified > after}, found.revision)
+
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
         key = operations[0].key if operations else ""
         await self._before("transact", key)
@@ -128,12 +135,13 @@ class MemoryKeyValue:
         try:
             while True:
                 watcher.wake.clear()
-                if complete and watcher.first:
-                    seen = max(seen, watcher.first - 1)
-                watcher.first = 0
+                first, watcher.first = watcher.first, 0
+                if complete and first:
+                    seen = max(seen, first - 1)
                 if seen < self._compacted:
                     raise ExpiredError(f"cannot watch from revision {after}: it was compacted", hint="list again")
-                changes, seen = self._since(seen, start, end)
+                nothing = complete and not first
+                changes, seen = ((), self._revision) if nothing else self._since(seen, start, end)
                 complete = len(changes) < BATCH_LIMIT
                 if changes:
                     if self.faults is not None:
@@ -142,7 +150,7 @@ class MemoryKeyValue:
                     yield Batch(changes, seen)
                     continue
                 try:
-                    async with within(PROGRESS_S):
+                    async with within(self._progress_s):
                         await watcher.wake.wait()
                 except TimeoutError:
                     # A change may have come in the same moment as the timeout: then this is no time for a bookmark.
@@ -238,8 +246,8 @@ class MemoryKeyValue:
         """Changes of the range after `seen`, whole revisions only, and how far that is."""
         position = bisect_left(self._history, seen + 1, key=_revision_of)
         found: list[Change] = []
-        for step in islice(self._history, position, None):
-            change = step.change
+        for at in range(position, len(self._history)):
+            change = self._history[at].change
             if len(found) >= BATCH_LIMIT and change.revision > seen:
                 break
             seen = change.revision
@@ -251,7 +259,7 @@ class MemoryKeyValue:
         """What the keys that changed after revision `at` were then."""
         position = bisect_left(self._history, at + 1, key=_revision_of)
         past: dict[str, Entry | None] = {}
-        for step in islice(self._history, position, None):
+        for step in self._history[position:]:
             if start <= step.change.key < end:
                 past.setdefault(step.change.key, step.before)
         return past

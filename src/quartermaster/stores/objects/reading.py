@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TypeVar
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,14 +17,15 @@ from quartermaster.resources.kind import Kind, kind_of
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.selectors import FieldSelector, LabelSelector
 from quartermaster.stores.addressing import require_namespace
-from quartermaster.stores.base import Event, Page, in_order
+from quartermaster.stores.base import Event, Page, Written, in_order
 from quartermaster.stores.kv.base import Change, Entry, KeyValue
-from quartermaster.stores.objects.keys import place_of, selected_range
+from quartermaster.stores.objects.keys import kind_range, place_of, selected_range
 from quartermaster.stores.unreadable import metadata_of, typed_or_left_out, unreadable, warn
 from quartermaster.support.errors import ExpiredError, InvalidError, Problem, UnreadableError
 
 T = TypeVar("T", bound=Object)
 _CHUNK = 500
+_KEPT = 64  # changes that were read last
 # What a deletion looks at, and what it has to be for that.
 _DELETION_READS: dict[str, type] = {"finalizers": list, "generation": int, "uid": str, "deletionTimestamp": str}
 
@@ -152,6 +154,11 @@ async def watch_objects(
                 yield Event("BOOKMARK", str(batch.revision))
 
 
+async def read_written(kv: KeyValue, kind: type[Object], namespace: str, *, since: str) -> Written:
+    found = await kv.written(*kind_range(kind_of(kind), namespace), after=_read_revision(since) if since else 0)
+    return Written({place_of(key)[1]: str(version) for key, version in found.keys.items()}, str(found.revision))
+
+
 def _event(kind: type[T], change: Change, selection: _Selection) -> Event[T] | None:
     """As an API server reports it: an object that begins to match was ADDED, one that ceases to was DELETED.
 
@@ -159,23 +166,35 @@ def _event(kind: type[T], change: Change, selection: _Selection) -> Event[T] | N
     """
     if change.value is None and change.previous is None:
         raise ExpiredError(f"cannot tell what was deleted at revision {change.revision}", hint="list again")
-    info, version = kind_of(kind), str(change.revision)
-    now = _matching(info, change, change.value, selection)
-    obj = typed_or_left_out(kind, now) if now is not None else None
+    version = str(change.revision)
+    now = _matching(kind, change, change.value, selection)
+    obj = now.object if now is not None else None
     if obj is not None and selection.is_everything:  # nearly always, and then nobody need read what was before
         return Event("MODIFIED" if change.previous is not None else "ADDED", version, obj)
-    was = _matching(info, change, change.previous, selection)
+    was = _matching(kind, change, change.previous, selection)
     if obj is not None:
         return Event("MODIFIED" if was is not None else "ADDED", version, obj)
-    last = typed_or_left_out(kind, was) if was is not None else None
+    last = was.object if was is not None else None
     return Event("DELETED", version, last) if last is not None else None
 
 
-def _matching(info: Kind, change: Change, value: bytes | None, selection: _Selection) -> Document | None:
+class _Read(NamedTuple, Generic[T]):
+    document: Document | None
+    object: T | None  # None where the document does not fit its type
+
+
+def _matching(kind: type[T], change: Change, value: bytes | None, selection: _Selection) -> _Read[T] | None:
     if value is None:
         return None
-    document = _document_or_left_out(info, Entry(change.key, value, change.created, change.revision))
-    return document if document is not None and selection.matches(document) else None
+    found: _Read[T] = _read(kind, change.key, value, change.revision)
+    return found if found.document is not None and selection.matches(found.document) else None
+
+
+@lru_cache(maxsize=_KEPT)
+def _read(kind: type[T], key: str, value: bytes, revision: int) -> _Read[T]:
+    """Several watches of one process are told of the same change: it is read once, for nobody changes what he reads."""
+    document = _document_or_left_out(kind_of(kind), Entry(key, value, revision, revision))
+    return _Read(document, typed_or_left_out(kind, document) if document is not None else None)
 
 
 def _document_or_left_out(info: Kind, entry: Entry) -> Document | None:

@@ -85,7 +85,8 @@ def prepare_delete(kind: Kind, stored: Document, propagation: Propagation, *, no
     """The object marked for deletion, or None when nothing holds it back."""
     old_meta = stored["metadata"]
     kept = [f for f in old_meta.get("finalizers", ()) if f not in (FOREGROUND, ORPHAN)]
-    finalizers = [*kept, *_FINALIZER_OF[propagation]]
+    # Nobody would take these off an object that the collector does not look at.
+    finalizers = [*kept, *(() if kind.stands_alone else _FINALIZER_OF[propagation])]
     if not finalizers:
         return None
     meta: dict[str, Any] = {**old_meta, "finalizers": finalizers}

@@ -17,7 +17,7 @@ from quartermaster.resources.model import Object
 from quartermaster.resources.names import DEFAULT_NAMESPACE
 from quartermaster.resources.schema import full_schema_of
 from quartermaster.stores.addressing import require_namespace
-from quartermaster.stores.base import Event, Fence, Page, Propagation
+from quartermaster.stores.base import Event, Fence, Page, Propagation, Written
 from quartermaster.stores.kv.base import Compare, Entry, KeyValue, Operation, Outcome, Put, Remove
 from quartermaster.stores.objects import rules
 from quartermaster.stores.objects.apply import apply_document, track_update
@@ -27,6 +27,7 @@ from quartermaster.stores.objects.reading import (
     deletable_document,
     list_objects,
     mendable_document,
+    read_written,
     stored_document,
     watch_objects,
 )
@@ -100,6 +101,9 @@ class ObjectStore:
         self, kind: type[T], namespace: str | None = None, *, since: str, labels: str = "", fields: str = ""
     ) -> AsyncGenerator[Event[T], None]:
         return watch_objects(self.kv, kind, namespace, since=since, labels=labels, fields=fields)
+
+    async def written(self, kind: type[Object], namespace: str, *, since: str = "") -> Written:
+        return await read_written(self.kv, kind, namespace, since=since)
 
     async def create(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
         info = kind_of(obj)

@@ -82,6 +82,8 @@ class Chaos:
 
     async def _restart(self, name: str, after_s: float) -> None:
         await asyncio.sleep(after_s)
+        if not self.processes[name].task.done():
+            self.processes[name].kill()  # somebody else may have started it meanwhile
         self.processes[name] = simulation_loop().start_process(name, self._factories[name]())
 
     async def _end(self, name: str) -> None:

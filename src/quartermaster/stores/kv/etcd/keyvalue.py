@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, Sequence
 
-from quartermaster.stores.kv.base import Batch, Compare, Entry, Operation, Outcome, Put, Range
+from quartermaster.stores.kv.base import Batch, Compare, Entry, Operation, Outcome, Put, Range, Written
 from quartermaster.stores.kv.etcd import rpc_pb2 as rpc
 from quartermaster.stores.kv.etcd.members import READ_ATTEMPT_S, Members, Method
 from quartermaster.stores.kv.etcd.settings import DEADLINE_S, Settings, parse
@@ -16,8 +16,7 @@ from quartermaster.support.errors import ExpiredError, NotFoundError, RefusedErr
 CHUNK = 500  # keys in one response
 OPERATIONS_LIMIT = 128  # etcd's default --max-txn-ops
 
-_RANGE = Method("/etcdserverpb.KV/Range", rpc.RangeResponse, READ_ATTEMPT_S)
-_READ = Method("/etcdserverpb.KV/Txn", rpc.TxnResponse, READ_ATTEMPT_S)
+_RANGE = Method("/etcdserverpb.KV/Range", rpc.RangeResponse, READ_ATTEMPT_S, reads=True)
 _TRANSACT = Method("/etcdserverpb.KV/Txn", rpc.TxnResponse)
 _COMPACT = Method("/etcdserverpb.KV/Compact", rpc.CompactionResponse)
 _GRANT = Method("/etcdserverpb.Lease/LeaseGrant", rpc.LeaseGrantResponse)
@@ -54,8 +53,9 @@ class EtcdKeyValue:
         return self._members.endpoints
 
     async def revision(self) -> int:
-        # An empty transaction needs no permission on any key.
-        response, _ = await self._members.call(_READ, rpc.TxnRequest(), "read the revision")
+        # An empty transaction is answered by any member from what it knows itself, which may be old.
+        request = rpc.RangeRequest(key=self._encode("/"), limit=1, keys_only=True)
+        response, _ = await self._members.call(_RANGE, request, "read the revision")
         return response.header.revision
 
     async def get(self, key: str) -> Entry | None:
@@ -83,6 +83,13 @@ class EtcdKeyValue:
             if not response.more or (limit and len(entries) >= limit):
                 return Range(tuple(entries), response.more, request.revision)
             request.key = response.kvs[-1].key + b"\0"
+
+    async def written(self, start: str, end: str, *, after: int = 0) -> Written:
+        request = rpc.RangeRequest(
+            key=self._encode(start), range_end=self._encode(end), keys_only=True, min_mod_revision=after + 1
+        )
+        response, _ = await self._members.call(_RANGE, request, f"list {start}")
+        return Written({self._decode(one.key): one.mod_revision for one in response.kvs}, response.header.revision)
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
         action = f"write {operations[0].key}" if operations else "compare"

@@ -7,13 +7,14 @@ import sqlite3
 from collections.abc import Generator
 from typing import NamedTuple
 
-from quartermaster.stores.kv.base import Change, Entry, Range
+from quartermaster.stores.kv.base import Change, Entry, Range, Written
 from quartermaster.stores.kv.sqlite.schema import POSITION_BITS, first_id
 from quartermaster.support.errors import ExpiredError
 
 _NOW = """
     SELECT key, value, created, modified FROM entries WHERE key >= :start AND key < :end ORDER BY key LIMIT :limit
 """
+_WRITTEN = "SELECT key, modified FROM entries WHERE key >= :start AND key < :end AND modified > :after ORDER BY key"
 # What a key held at a revision is what its first later change replaced (min(id) picks that row), else what it holds.
 _THEN = """
     SELECT key, value, created, modified FROM entries
@@ -78,6 +79,13 @@ def read_range(connection: sqlite3.Connection, start: str, end: str, limit: int,
         rows = connection.execute(_NOW if at == now.revision else _THEN, parameters).fetchall()
     more = bool(limit) and len(rows) > limit
     return Range(tuple(Entry(*row) for row in (rows[:limit] if more else rows)), more, at)
+
+
+def read_written(connection: sqlite3.Connection, start: str, end: str, after: int) -> Written:
+    with _snapshot(connection):
+        revision = pulse(connection).revision
+        rows = connection.execute(_WRITTEN, {"start": start, "end": end, "after": after}).fetchall()
+    return Written(dict(rows), revision)
 
 
 def read_changes(connection: sqlite3.Connection, start: str, end: str, after: int, limit: int) -> News:

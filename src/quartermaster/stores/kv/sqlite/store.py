@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Self
 
-from quartermaster.stores.kv.base import Batch, Compare, Entry, Operation, Outcome, Range
+from quartermaster.stores.kv.base import Batch, Compare, Entry, Operation, Outcome, Range, Written
 from quartermaster.stores.kv.sqlite import queries
 from quartermaster.stores.kv.sqlite.ledger import Clock, HistoryLimits, Ledger, machine_clock
 from quartermaster.stores.kv.sqlite.opening import StoreFile
@@ -62,6 +62,9 @@ class SqliteKeyValue:
 
     async def range(self, start: str, end: str, *, limit: int = 0, revision: int = 0) -> Range:
         return await self._reader.run(lambda c: queries.read_range(c, start, end, limit, revision))
+
+    async def written(self, start: str, end: str, *, after: int = 0) -> Written:
+        return await self._reader.run(lambda c: queries.read_written(c, start, end, after))
 
     async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Outcome:
         conditions, steps = tuple(compares), tuple(operations)

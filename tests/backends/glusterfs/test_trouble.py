@@ -1,0 +1,92 @@
+"""What the coordinator tells of trouble, and what it does about it, is bounded however much of it there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quartermaster.backends.glusterfs import pool_agent
+
+from .modelled import GIB, VOLUME, Cluster
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> Cluster:
+    """h1, h2 and h3 have a copy each."""
+    made = Cluster(tmp_path)
+    await made.begin()
+    await made.rounds(2)
+    return made
+
+
+def volume_facts(cluster: Cluster) -> dict[str, object]:
+    pool = next(one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-pool")
+    found = (pool.status.result or {})["volumes"][VOLUME]
+    assert isinstance(found, dict)
+    return found
+
+
+def started_by_force(cluster: Cluster) -> list[str]:
+    """The volumes, and what was done is forgotten."""
+    found = [argv[-2] for _, argv in cluster.gluster.commands_run if argv[-3:-2] == ("start",) and argv[-1] == "force"]
+    cluster.gluster.commands_run.clear()
+    return found
+
+
+async def split(cluster: Cluster, count: int) -> None:
+    volume = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME)
+    volume.split = [f"/file-{number:03}" for number in range(count)]
+    cluster.lose("h3", for_good=False)
+    await cluster.rounds(2)
+    cluster.come_back("h3")  # it was away, so what is to be healed is counted
+    await cluster.rounds(3)
+
+
+async def test_files_whose_copies_contradict_each_other_are_told_until_somebody_has_decided(cluster: Cluster) -> None:
+    await split(cluster, 2)
+    plan = await cluster.rounds(1)
+    assert (plan.degraded.holds, plan.degraded.reason) == (True, "SplitBrain")
+    assert "2 files have copies that contradict each other, in pvc-1: /file-000, /file-001; " in plan.degraded.message
+    assert "gluster volume heal pvc-1 split-brain latest-mtime FILE" in plan.degraded.message
+    assert plan.details["splitBrain"] == "pvc-1: /file-000, /file-001"
+    cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).split = []
+    plan = await cluster.rounds(4)
+    assert (plan.degraded.reason, "splitBrain" in plan.details) == ("Complete", False)
+
+
+async def test_of_many_split_files_the_first_are_named_and_all_are_counted(cluster: Cluster) -> None:
+    await split(cluster, 500)
+    plan = await cluster.rounds(1)
+    found = volume_facts(cluster)
+    assert (len(found["split"]), found["splits"]) == (16, 500)  # type: ignore[arg-type]
+    assert "500 files" in plan.degraded.message
+    assert plan.details["splitBrain"] == "pvc-1: /file-000, /file-001, /file-002 and 497 more"
+
+
+async def test_in_one_run_bricks_of_some_volumes_are_started_and_those_of_the_others_in_the_next(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_agent, "_RESTARTED", 2)
+    names = [VOLUME, "pvc-2", "pvc-3", "pvc-4", "pvc-5"]
+    for name in names[1:]:
+        await cluster.bench.make(name, GIB)
+    machine = cluster.bench.machines["h3"]
+    for key in [key for key in machine.files if key[1].endswith(".glusterfs/volume-id")]:
+        del machine.files[key]  # they end at once, whenever they are started
+    pool = next(one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-pool")
+    started_by_force(cluster)
+    turns = []
+    for _ in range(3):
+        await cluster.bench.run(pool)
+        turns.append(started_by_force(cluster))
+    assert turns == [names[:2], names[2:4], [names[4], names[0]]]
+
+
+async def test_no_brick_is_started_on_a_disk_that_is_dead(cluster: Cluster) -> None:
+    machine = cluster.bench.machines["h3"]
+    machine.pull_disk("/dev/vdb")  # what is mounted of it answers with errors
+    await cluster.rounds(3)
+    started_by_force(cluster)
+    await cluster.rounds(3)
+    assert started_by_force(cluster) == []

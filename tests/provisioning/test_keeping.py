@@ -1,0 +1,93 @@
+"""A volume whose deletion has begun and waits, and that somebody wants to keep after all."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+
+from quartermaster.provisioning.protocol import VOLUME_FAILED_KEEP, VOLUME_FINALIZER
+from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
+from quartermaster.stores import modify
+from quartermaster.testing.simulation import simulated
+
+from .world import GIB, World, claim, is_bound, until
+
+AWAY = "another host does not answer"
+
+
+async def begin_to_delete(world: World) -> str:
+    """Its agent is asked, and fails."""
+    await world.store.create(claim())
+    await until(lambda: is_bound(world.store))
+    name = (await world.claim()).spec.volume_name
+    world.failing = AWAY
+    await world.store.delete(PersistentVolumeClaim, "data", "default")
+    await until(lambda: is_asked_to_delete(world))
+    return name
+
+
+async def is_asked_to_delete(world: World) -> bool:
+    return any(one.spec.absent for one in await world.assignments())
+
+
+async def retain(world: World, name: str) -> None:
+    def kept(volume: PersistentVolume) -> PersistentVolume:
+        return replace(volume, spec=replace(volume.spec, persistent_volume_reclaim_policy="Retain"))
+
+    await modify(world.store, PersistentVolume, name, "", kept)
+
+
+async def is_let_go(world: World) -> bool:
+    (volume,) = await world.volumes()
+    return VOLUME_FINALIZER not in volume.metadata.finalizers
+
+
+@simulated()
+async def test_a_deletion_that_waits_is_taken_back_when_the_volume_is_to_be_retained() -> None:
+    world = World()
+    await world.prepare()
+    async with world.running():
+        name = await begin_to_delete(world)
+        await retain(world, name)
+        await until(lambda: is_let_go(world))
+        assert not await is_asked_to_delete(world)
+        world.failing = ""
+        await asyncio.sleep(60)
+        assert world.disks == {("h2", name): GIB}
+        assert world.made == [("h2", name)], "it is the one that was there before"
+
+
+@simulated()
+async def test_a_leader_that_has_not_seen_the_cluster_yet_waits_with_keeping_a_volume() -> None:
+    world = World()
+    await world.prepare()
+    await world.declare("h2")
+    async with world.running():
+        name = await begin_to_delete(world)
+        world.blind = True
+        await retain(world, name)
+        await asyncio.sleep(60)
+        assert not await is_let_go(world)
+        world.blind = False
+        await until(lambda: is_let_go(world))
+        assert not await is_asked_to_delete(world)
+
+
+@simulated()
+async def test_who_keeps_a_volume_too_late_is_told_that_it_is_empty() -> None:
+    world = World()
+    await world.prepare()
+    async with world.running():
+        name = await begin_to_delete(world)
+        await world.pause()
+        world.failing = ""
+        await asyncio.sleep(60)
+        assert world.disks == {}, "what was asked for before the pause"
+        await retain(world, name)
+        await until(lambda: is_let_go(world))
+        (volume,) = await world.volumes()
+        assert (VOLUME_FAILED_KEEP, "cannot keep it: what was in it was deleted before its policy was changed") in (
+            await world.events_of(volume)
+        )
+        assert world.disks == {}, "and it is not made anew"
