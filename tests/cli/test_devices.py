@@ -68,6 +68,27 @@ def test_a_disk_that_a_node_has_lost_is_shown_although_its_host_does_not_see_it(
     assert len(rows) == 4
 
 
+async def replace_disks(url: str, host: str, disks: tuple[Device, ...]) -> None:
+    store = await open_store(url)
+    found = await store.get(Host, host, "default")
+    await store.update_status(msgspec.structs.replace(found, status=HostStatus(inventory=Inventory(devices=disks))))
+    await store.close()
+
+
+@pytest.mark.usefixtures("hosts")
+def test_what_can_be_done_about_rejected_disks_is_said_once_for_all_of_a_kind(cli: Cli, tmp_path: Path) -> None:
+    used = tuple(Device(path=f"/dev/vd{end}", state="Rejected", reason="ForeignData") for end in "bcdef")
+    mounted = Device(path="/dev/vdg", state="Rejected", reason="Mounted")
+    asyncio.run(replace_disks(f"sqlite:{tmp_path}/store.db", "h1", (DISKS[0], *used, mounted)))
+    notes = [line for line in cli("devices", "h1").err.splitlines() if line.startswith("note: h1")]
+    assert notes == [
+        "note: h1 /dev/vdb, h1 /dev/vdc, h1 /dev/vdd and 2 more: if nothing on it is wanted,"
+        " name its serial number or WWN (-o wide) in `wipe` of its StorageNode",
+        "note: h1 /dev/vdg: unmount it, and take it out of /etc/fstab",
+    ]
+    assert "note: h1" not in cli("devices", "h1", "-o", "json").err
+
+
 @pytest.mark.usefixtures("hosts")
 def test_one_host_can_be_asked_for(cli: Cli) -> None:
     assert "/dev/vdb" in cli("devices", "h1", "-o", "wide").out

@@ -11,6 +11,7 @@ from quartermaster.cli.finding import Query, list_whole
 from quartermaster.cli.output import format_document, parse_output
 from quartermaster.cli.session import Session
 from quartermaster.cli.tables import NONE, Writer
+from quartermaster.host.devices import Reason
 from quartermaster.planning.choosing import MISSING
 from quartermaster.resources.devices import Device
 from quartermaster.resources.model import Object
@@ -22,6 +23,19 @@ from quartermaster.support.errors import NotFoundError, UsageError
 _COLUMNS = ("HOST", "PATH", "SIZE", "STATE", "MESSAGE")
 _WIDE = ("HOST", "PATH", "SIZE", "TYPE", "ID", "SERIAL", "STATE", "REASON", "MESSAGE")
 _ROUNDED = 1 << 20
+_NAMED = 3
+_CONSENT = "if nothing on it is wanted, name its serial number or WWN (-o wide) in `wipe` of its StorageNode"
+_NEXT_STEPS = {
+    Reason.SWAP: "`swapoff` it, and take it out of /etc/fstab",
+    Reason.MOUNTED: "unmount it, and take it out of /etc/fstab",
+    Reason.HELD: "end what uses it; `lsblk` shows that",
+    Reason.PARTITIONED: _CONSENT,
+    Reason.MEMBER: _CONSENT,
+    Reason.FOREIGN_DATA: _CONSENT,
+    Reason.OTHER_CLUSTER: "declare nodes of that cluster; if nothing on it is wanted, `wipefs --all` it on its host",
+    Reason.DUPLICATE_IDENTITY: "take one of the two away, or let multipath join them",
+    Reason.UNREADABLE: "look at its cables and at the kernel's log; it may be dying",
+}
 
 
 async def show_devices(session: Session, host: str, *, this_host: bool, output: str) -> None:
@@ -34,6 +48,8 @@ async def show_devices(session: Session, host: str, *, this_host: bool, output: 
     elif rows:
         headers = _WIDE if form.form == "wide" else _COLUMNS
         click.echo(Writer(headers).format([_cell(row, header) for header in headers] for row in rows), nl=False)
+        for note in _next_steps(rows):
+            click.echo(f"note: {note}", err=True)
     else:
         click.echo("No devices found", err=True)
 
@@ -95,6 +111,20 @@ def _rows(host: str, devices: Sequence[Device]) -> list[dict[str, Any]]:
         }
         for device in devices
     ]
+
+
+def _next_steps(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Disks with what can be done about them, once for all of the same kind; of some there is nothing to be done."""
+    paths: dict[str, list[str]] = {}
+    for row in rows:
+        if step := _NEXT_STEPS.get(row["reason"]):
+            paths.setdefault(step, []).append(f"{row['host']} {row['path']}")
+    return [f"{_few(found)}: {step}" for step, found in paths.items()]
+
+
+def _few(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return f"{', '.join(paths[:_NAMED])}{more}"
 
 
 def _cell(row: dict[str, Any], header: str) -> str:

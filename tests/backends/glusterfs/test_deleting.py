@@ -16,6 +16,7 @@ from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import Kept
 from quartermaster.planning.cluster import Desired
+from quartermaster.planning.outcomes import READY
 from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import (
@@ -77,6 +78,18 @@ async def delete_by_and_by(cluster: Cluster, seen_by: str) -> None:
 
 def moves(cluster: Cluster) -> list[Assignment]:
     return [one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-move"]
+
+
+async def test_a_host_stays_ready_that_cannot_delete_a_volume_yet_and_says_so(cluster: Cluster) -> None:
+    """Else the cluster may lack a node for the very claim whose volume keeps the lost host in the pool (seed 2831)."""
+    name = await ask_for_its_end(cluster)
+    keeper = cluster.bench.assignments[name].spec.host
+    cluster.lose(next(host for host in ("h1", "h2", "h3") if host != keeper), for_good=False)
+    plan = await cluster.rounds(2)
+    assert cluster.bench.assignments[name].status.state == FAILED
+    outcome = next(plan.nodes[node.name] for node in (await cluster.bench.view()).nodes if node.host == keeper)
+    assert outcome.state == READY
+    assert "does not answer, and gluster deletes only while all do" in outcome.message
 
 
 async def test_a_volume_is_not_stopped_while_a_host_is_away(cluster: Cluster) -> None:

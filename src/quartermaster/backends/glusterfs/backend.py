@@ -221,9 +221,14 @@ def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
     result = (report.status.result if report is not None else None) or {}
     broken = [_trouble(one) for one in node.devices if one.serving and not one.usable]
     broken += [str(message) for message in result.get("failed", {}).values()]
-    broken += [one.status.message for one in node.reports if one.agent == VOLUME and one.status.state == FAILED]
+    failed = [one for one in node.reports if one.agent == VOLUME and one.status.state == FAILED]
+    broken += [one.status.message for one in failed if not one.absent]
     if broken and outcome.state == READY:
         outcome = NodeOutcome(DEGRADED, broken[0])
+    # A volume that cannot be deleted yet is no lack of its host: the cluster may need it to get over what it waits for.
+    undeleted = [one.status.message for one in failed if one.absent]
+    if undeleted and outcome.state == READY:
+        outcome = NodeOutcome(READY, outcome.message or undeleted[0])
     total = sum(max(0, base.total - base.taken) for base in bases_of(report))
     used = sum(
         share_of(layout_in(volume.details), volume.size, len(seen.bricks[volume.name]), position)
