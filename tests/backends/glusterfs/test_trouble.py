@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs import pool_agent
+from quartermaster.backends.glusterfs.model import HealCount, VolumeInfo
+from quartermaster.backends.glusterfs.tool import Gluster
+from quartermaster.resources.orchestration import Assignment
 
 from .modelled import GIB, VOLUME, Cluster
 
@@ -90,3 +95,73 @@ async def test_no_brick_is_started_on_a_disk_that_is_dead(cluster: Cluster) -> N
     started_by_force(cluster)
     await cluster.rounds(3)
     assert started_by_force(cluster) == []
+
+
+def asked_to_count(cluster: Cluster) -> list[str]:
+    """The volumes, and what was done is forgotten."""
+    found = [argv[-3] for _, argv in cluster.gluster.commands_run if argv[-2:] == ("info", "summary")]
+    cluster.gluster.commands_run.clear()
+    return found
+
+
+async def with_five_volumes(cluster: Cluster) -> tuple[Assignment, list[str]]:
+    """The coordinator's assignment, and the volumes, whose copies contradict each other in a file."""
+    names = [VOLUME, "pvc-2", "pvc-3", "pvc-4", "pvc-5"]
+    for name in names[1:]:
+        await cluster.bench.make(name, GIB)
+    for name in names:
+        cluster.gluster.volume(cluster.bench.address("h1"), name).split = ["/file"]
+    pool = next(one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-pool")
+    return pool, names
+
+
+def told(pool: Assignment, **more: list[str]) -> Assignment:
+    return replace(pool, spec=replace(pool.spec, desired={**(pool.spec.desired or {}), **more}))
+
+
+async def test_in_one_run_some_volumes_are_counted_and_the_others_in_the_next(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_agent, "_COUNTED", 2)
+    pool, names = await with_five_volumes(cluster)
+    asked_to_count(cluster)
+    turns = []
+    for _ in range(3):
+        await cluster.bench.run(told(pool, watch=names))
+        turns.append(asked_to_count(cluster))
+    assert turns == [names[:2], names[2:4], [names[4], names[0]]]
+
+
+async def test_in_one_run_some_volumes_with_a_dead_brick_are_compared_and_the_others_in_the_next(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_agent, "_COMPARED", 2)
+    pool, names = await with_five_volumes(cluster)
+    cluster.lose("h3", for_good=False)
+    asked_to_count(cluster)
+    turns = []
+    for _ in range(3):
+        await cluster.bench.run(told(pool, compare=names))
+        turns.append(asked_to_count(cluster))
+    assert turns == [names[:2], names[2:4], [names[4], names[0]]]
+
+
+async def test_a_volume_whose_entries_take_too_long_to_count_is_in_the_way_of_no_other(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_agent, "_LOOKS_S", 1.0)
+    pool, names = await with_five_volumes(cluster)
+    asked: list[str] = []
+    count = Gluster.heal_counts
+
+    async def slow(gluster: Gluster, volume: VolumeInfo) -> tuple[HealCount, ...]:
+        asked.append(volume.name)
+        if volume.name == names[1]:
+            await asyncio.sleep(3600)
+        return await count(gluster, volume)
+
+    monkeypatch.setattr(Gluster, "heal_counts", slow)
+    await cluster.bench.run(told(pool, watch=names))
+    assert asked == names[:2]
+    await cluster.bench.run(told(pool, watch=names))
+    assert asked[: len(names)] == names

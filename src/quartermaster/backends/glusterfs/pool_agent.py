@@ -7,7 +7,7 @@ cannot do for one peer or volume is told and does not keep it from the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ _LOOK_S = 0.1
 _HEAR_S = 5.0
 _COUNTED = 16  # volumes whose entries are counted in one run
 _COMPARED = 4  # the same for volumes with a dead brick, of which each takes ten seconds
+_LOOKS_S = 60.0  # for all that are counted, and again for all that are compared: the run has to end within its time
 _RESTARTED = 16  # the same for volumes whose bricks are started
 _NAMED = 16  # split files of a volume
 _HEAL_AGAIN_S = 10.0
@@ -75,6 +76,8 @@ class _Kept(msgspec.Struct):
 
     waits: dict[str, _Waits] = {}  # by volume
     restarted: str = ""  # the last volume whose bricks were started
+    counted: str = ""  # the last volume whose entries were counted
+    compared: str = ""  # the last volume whose copies were compared
 
 
 class PoolAgent:
@@ -231,12 +234,10 @@ class _Run:
     async def _restart(
         self, peers: tuple[Peer, ...], volumes: Sequence[VolumeInfo], online: Mapping[str, Mapping[str, str]]
     ) -> bool:
-        """Bricks that do not run although their host is there. Whether anything was tried. Where there are many, those
-        that had no turn yet come first: what fails is not in the way of the rest.
-        """
+        """Bricks that do not run although their host is there. Whether anything was tried."""
         serving = {peer.uuid for peer in peers if peer.serves}
         ended = [
-            volume.name
+            volume
             for volume in volumes
             if volume.started and self._is_ours(volume)
             if any(
@@ -244,11 +245,10 @@ class _Run:
                 for one in volume.bricks
             )
         ]
-        tried = sorted(ended, key=lambda name: (name <= self._kept.restarted, name))[:_RESTARTED]
-        for name in tried:
+        for volume in _in_turn(ended, self._kept.restarted, _RESTARTED):
+            name = self._kept.restarted = volume.name
             await self._try(name, f"starting bricks of {name}", partial(self._start_bricks_of, name))
-            self._kept.restarted = name
-        return bool(tried)
+        return bool(ended)
 
     def _is_dead(self, brick: str) -> bool:
         return brick.rpartition("/")[0] in self.config.dead
@@ -268,33 +268,43 @@ class _Run:
         """Entries are counted only where there is a reason to: each count is a command, slow where a brick is dead."""
         file = self._context.directory / _SUSPECTS
         suspects: list[str] = msgspec.json.decode(file.read_bytes()) if file.exists() else []
-        found: dict[str, VolumeFact] = {}
-        counted = compared = 0
-        for volume in volumes:
-            running = online.get(volume.name, {})
-            offline = tuple(one.name for one in volume.bricks if one.name not in running) if volume.started else ()
-            fact = VolumeFact(
-                bricks=tuple(brick.name for brick in volume.bricks),
-                owner=volume.options.get(OWNER_OPTION, ""),
-                id=volume.id,
-                started=volume.started,
-                offline=offline,
-                processes=tuple(running.get(brick.name, "") for brick in volume.bricks),
-                peers=self._peers(volume),
-            )
-            wanted = volume.name in self.config.watch or volume.name in suspects
-            if wanted and volume.started and not offline and counted < _COUNTED:
-                counted += 1
-                fact = await _counted(self._gluster, volume, fact)
-                await self._have_healed(volume, fact)
-            elif volume.name in self.config.compare and volume.started and offline and compared < _COMPARED:
-                compared += 1
-                fact = await _compared(self._gluster, volume, fact)
-            found[volume.name] = fact
+        found = {volume.name: self._fact(volume, online.get(volume.name, {})) for volume in volumes}
+        there = [volume for volume in volumes if volume.started and not found[volume.name].offline]
+        wanted = [one for one in there if one.name in self.config.watch or one.name in suspects]
+        await self._count(wanted, found)
+        lacking = [volume for volume in volumes if found[volume.name].offline]
+        await self._compare([one for one in lacking if one.name in self.config.compare], found)
         left = sorted(name for name, fact in found.items() if _is_suspect(fact, name in suspects))
         if left != suspects:
             write_whole(file, msgspec.json.encode(left))
         return found
+
+    def _fact(self, volume: VolumeInfo, running: Mapping[str, str]) -> VolumeFact:
+        offline = tuple(one.name for one in volume.bricks if one.name not in running) if volume.started else ()
+        return VolumeFact(
+            bricks=tuple(brick.name for brick in volume.bricks),
+            owner=volume.options.get(OWNER_OPTION, ""),
+            id=volume.id,
+            started=volume.started,
+            offline=offline,
+            processes=tuple(running.get(brick.name, "") for brick in volume.bricks),
+            peers=self._peers(volume),
+        )
+
+    async def _count(self, wanted: Sequence[VolumeInfo], found: dict[str, VolumeFact]) -> None:
+        with suppress(TimeoutError):
+            async with within(_LOOKS_S):
+                for volume in _in_turn(wanted, self._kept.counted, _COUNTED):
+                    self._kept.counted = volume.name
+                    found[volume.name] = await _counted(self._gluster, volume, found[volume.name])
+                    await self._have_healed(volume, found[volume.name])
+
+    async def _compare(self, wanted: Sequence[VolumeInfo], found: dict[str, VolumeFact]) -> None:
+        with suppress(TimeoutError):
+            async with within(_LOOKS_S):
+                for volume in _in_turn(wanted, self._kept.compared, _COMPARED):
+                    self._kept.compared = volume.name
+                    found[volume.name] = await _compared(self._gluster, volume, found[volume.name])
 
     def _peers(self, volume: VolumeInfo) -> tuple[str, ...]:
         """Told only where names of bricks do not say it: there may be thousands of them."""
@@ -314,6 +324,13 @@ class _Run:
         if before is not None and fact.pending >= before.count:
             with suppress(HostError):  # a brick that is not there keeps it from being begun, and is told as such
                 await self._gluster.heal(volume.name)
+
+
+def _in_turn(volumes: Iterable[VolumeInfo], last: str, most: int) -> list[VolumeInfo]:
+    """Where there are many, those that had no turn yet come first: what fails or takes long is not in the way of the
+    rest.
+    """
+    return sorted(volumes, key=lambda volume: (volume.name <= last, volume.name))[:most]
 
 
 def _is_suspect(fact: VolumeFact, before: bool) -> bool:
