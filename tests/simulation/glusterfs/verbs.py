@@ -296,6 +296,8 @@ class Verbs:
         def with_new(volume: VolumeRecord) -> VolumeRecord:
             if not volume.started:
                 raise RefusedError(f"volume: {name} is not started")
+            if len(volume.sets[0]) == 1:
+                raise RefusedError("replace-brick is not permitted on distribute only volumes.")
             position = next((at for at, brick in enumerate(volume.bricks) if brick.name == old), None)
             if position is None:
                 raise RefusedError(f"brick: {old} does not exist in volume: {name}")

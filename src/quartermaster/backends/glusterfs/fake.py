@@ -194,12 +194,31 @@ class FakeGluster:
             raise RefusedByGlusterError(f"brick: {old} does not exist in volume: {name}")
         if not volume.started:
             raise RefusedByGlusterError(f"volume: {name} is not started")
+        if volume.width == 1:
+            raise RefusedByGlusterError("replace-brick is not permitted on distribute only volumes.")
         self._refuse_absent(asking, pool, [new.partition(":")[0]])
         self._refuse_used(new)
         made = self._make_brick(new, volume.id)
         made.behind, made.complete = volume.written, volume.written == 0
         volume.bricks[position] = made
         self.settle()
+
+    def add_brick(self, asking: str, name: str, new: str) -> None:
+        volume = self.volume(asking, name)
+        self._refuse_absent(asking, self.pool_of(asking), [new.partition(":")[0]])
+        self._refuse_used(new)
+        volume.bricks.append(self._make_brick(new, volume.id))
+        self.settle()
+
+    def remove_brick(self, asking: str, name: str, old: str) -> None:
+        """By force: what is in it is not moved elsewhere."""
+        volume = self.volume(asking, name)
+        left = [brick for brick in volume.bricks if brick.name != old]
+        if len(left) == len(volume.bricks):
+            raise RefusedByGlusterError(f"Incorrect brick {old} for volume {name}")
+        if not left:
+            raise RefusedByGlusterError("Deleting all the bricks of the volume is not allowed")
+        volume.bricks = left
 
     def volume(self, asking: str, name: str) -> FakeVolume:
         found = self.pool_of(asking).volumes.get(name)

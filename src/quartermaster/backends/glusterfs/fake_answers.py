@@ -44,6 +44,8 @@ def _dispatch(gluster: FakeGluster, address: str, words: list[str]) -> Result:
         ("volume", "set"): lambda: gluster.set_options(
             address, rest[0], dict(zip(rest[1::2], rest[2::2], strict=True))
         ),
+        ("volume", "add-brick"): lambda: gluster.add_brick(address, rest[0], rest[1]),
+        ("volume", "remove-brick"): lambda: gluster.remove_brick(address, rest[0], rest[1]),
         ("volume", "replace-brick"): lambda: gluster.replace_brick(address, rest[0], rest[1], rest[2]),
     }
     if (noun, verb) in simple:

@@ -43,6 +43,11 @@ class VolumeInfo(msgspec.Struct, frozen=True):
     redundancy: int = 0
     options: Mapping[str, str] = {}
 
+    @property
+    def width(self) -> int:
+        """So many bricks have the same files, or parts of them."""
+        return self.disperse or self.replica
+
 
 class HealCount(msgspec.Struct, frozen=True):
     """Of one brick; what cannot be counted because it does not answer is not `connected`."""

@@ -61,7 +61,10 @@ class MoveAgent:
                 await _refuse_lacking(gluster, config, found)
                 await _refuse_last_copy(gluster, config, found)  # last: who goes away after this look is not noticed
                 write_whole(admitted, _allowed(found).encode())
-                await gluster.replace_brick(config.volume, config.old, config.new)
+                if found.width == 1 and not config.needed:
+                    await gluster.exchange_brick(found, config.old, config.new)
+                else:
+                    await gluster.replace_brick(config.volume, config.old, config.new)
                 await _admit_anew(gluster, config.volume, admitted)
             self._looks.forget(context)
         elif config.new not in names:

@@ -133,6 +133,13 @@ class Gluster:
         verb = f"replace the brick {old} of {name} by {new}"
         await self._change("volume", "replace-brick", name, old, new, "commit", "force", verb=verb)
 
+    async def exchange_brick(self, volume: VolumeInfo, old: str, new: str) -> None:
+        """Of a volume that is kept in one copy, and that nobody wants any more: gluster replaces no brick of such."""
+        verb = f"exchange the brick {old} of {volume.name} for {new}"
+        if all(brick.name != new for brick in volume.bricks):
+            await self._change("volume", "add-brick", volume.name, new, "force", verb=verb)
+        await self._change("volume", "remove-brick", volume.name, old, "force", verb=verb)
+
     async def _look(self, *words: str, verb: str, s: float = LOOK_S) -> parsing.Answer:
         return await self._ask(words, verb, timeout_s=s, changes=False)
 
