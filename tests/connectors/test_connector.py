@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from quartermaster.connectors import (
 )
 from quartermaster.connectors.connector import Connector, open_connector
 from quartermaster.connectors.leftovers import VARIABLE, at_work_for, mark, wait_for_leftovers
+from quartermaster.host import procfs
 from quartermaster.host.commands import Command, HostCommands
 from quartermaster.support.errors import CommandError, DeadlineError, HostError, MountBusyError, QuartermasterError
 from quartermaster.support.tasks import TaskGroup
@@ -313,19 +315,26 @@ async def failure_of(work: Any) -> BaseException | None:
 
 @pytest.mark.slow
 async def test_a_program_that_outlives_its_starter_is_waited_for_and_its_daemon_is_not(tmp_path: Path) -> None:
-    script = "sleep 30 </dev/null >/dev/null 2>&1 & sleep 0.5"
-    argv = ("sh", "-c", script)
-    command = Command(argv, verb="try", environment={VARIABLE: mark(tmp_path, ["volume 1", "session 7"], argv)})
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    argv = ("sh", "-c", f"sleep 30 </dev/null >/dev/null 2>&1 & read line <{gate}")
+    marked = mark(tmp_path, ["volume 1", "session 7"], argv)
     async with TaskGroup() as group:
-        group.start(HostCommands().run(command))
-        while not at_work_for(tmp_path, "session 7"):
+        group.start(HostCommands().run(Command(argv, verb="try", environment={VARIABLE: marked})))
+        while not sleepers(marked):  # what is forked looks like its parent until it is executed
             await wait_a_moment()
+        assert len(at_work_for(tmp_path, "session 7")) == 1
         assert len(at_work_for(tmp_path, "volume 1")) == 1
         assert at_work_for(tmp_path / "another", "volume 1") == []
-        await wait_for_leftovers(tmp_path, "volume 1", timeout_s=10, what="it")
+        waiting = group.start(wait_for_leftovers(tmp_path, "volume 1", timeout_s=60, what="it"))
+        await wait_a_moment()
+        assert not waiting.done()
+        gate.write_text("go on\n")
+        await waiting
         assert at_work_for(tmp_path, "session 7") == []
         assert at_work_for(tmp_path, "another") == []
-    end_sleepers()
+    for pid in sleepers(marked):
+        os.kill(pid, signal.SIGKILL)
 
 
 async def wait_a_moment() -> None:
@@ -334,11 +343,10 @@ async def wait_a_moment() -> None:
     await asyncio.sleep(0.01)
 
 
-def end_sleepers() -> None:
-    import signal
-
-    from quartermaster.host import procfs
-
-    for process in procfs.processes():
-        if procfs.environment_value(process.pid, VARIABLE) and procfs.arguments(process.pid) == ("sleep", "30"):
-            os.kill(process.pid, signal.SIGKILL)
+def sleepers(marked: str) -> list[int]:
+    return [
+        process.pid
+        for process in procfs.processes()
+        if procfs.environment_value(process.pid, VARIABLE) == marked
+        if procfs.arguments(process.pid) == ("sleep", "30")
+    ]
