@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from quartermaster.backends.directories import is_mount_of
 from quartermaster.backends.glusterfs.facts import (
     NODE,
     POOL,
@@ -256,7 +257,8 @@ def bases_in_pool(seen: Seen, node: NodeView) -> list[str]:
 
 
 def is_on_device(base: str) -> bool:
-    return "/mounts/" in base
+    """Whether it is a disk that the agent of a node mounts, and not a directory that somebody declared."""
+    return is_mount_of(NODE, base)
 
 
 def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:

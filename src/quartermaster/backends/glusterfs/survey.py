@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.directories import MOUNTS
+from quartermaster.backends.directories import mounts_below
 from quartermaster.backends.glusterfs.daemon import recorded_identity
 from quartermaster.backends.glusterfs.encryption import SECURE_ACCESS, VOLUME_OPTIONS
 from quartermaster.backends.glusterfs.facts import NODE, VOLUME
@@ -119,7 +119,7 @@ async def _limits(gluster: Gluster, volumes: tuple[VolumeInfo, ...]) -> dict[str
 
 
 async def _disks(context: AgentContext) -> tuple[SurveyedDisk, ...]:
-    own = str(context.directory.parent / NODE / MOUNTS)
+    own = str(mounts_below(context.directory.parent / NODE, ""))
     found = []
     for device in await context.machine.devices.discover():
         signature = next((one for one in device.signatures if one.label == LABEL), None)
