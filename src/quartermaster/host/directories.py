@@ -40,8 +40,10 @@ class Directories(Protocol):
         """The directory with all that is in it, but nothing that is mounted in it."""
         ...
 
-    async def finish_removals(self, path: str, prefix: str) -> bool:
-        """Goes on with those of directories in it whose names begin so that were begun and cut off."""
+    async def finish_removals(self, path: str, prefix: str, *, having: str = "") -> bool:
+        """Goes on with those of directories in it whose names begin so that were begun and cut off; where others may
+        remove theirs there, too, only of such as have that extended attribute.
+        """
         ...
 
     async def exists(self, path: str) -> bool: ...
@@ -95,8 +97,9 @@ class HostDirectories:
             raise HostError(f"cannot remove the directory {path}: {error.strerror}") from error
         return await self._remove(path)
 
-    async def finish_removals(self, path: str, prefix: str) -> bool:
+    async def finish_removals(self, path: str, prefix: str, *, having: str = "") -> bool:
         begun = [name for name in await self.entries(path) if is_being_removed(name, prefix)]
+        begun = [name for name in begun if not having or await self.attribute(f"{path}/{name}", having) is not None]
         return any([await self._remove(f"{path}/{name[1:].removesuffix(_REMOVING)}") for name in begun])
 
     async def _remove(self, path: str) -> bool:

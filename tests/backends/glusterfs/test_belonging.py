@@ -149,6 +149,15 @@ async def test_a_name_like_ours_is_not_removed_because_a_leader_of_an_earlier_ve
     assert inside(machine, BASE) == [UID]
 
 
+async def test_only_of_bricks_a_removal_that_was_cut_off_is_finished(tmp_path: Path) -> None:
+    cluster = await on_directories(tmp_path)
+    machine = cluster.bench.machines["h4"]
+    put(machine, f"{BASE}/.{UID}.removing")
+    put(machine, f"{BASE}/.pvc-2.removing", marked=True)
+    await cluster.rounds(2)
+    assert inside(machine, BASE) == [f".{UID}.removing"]
+
+
 @pytest.mark.parametrize(
     ("name", "is_ours"),
     [

@@ -19,6 +19,7 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import BASE_MARK, offer_base
 from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, shared_space, uuids_of
 from quartermaster.backends.glusterfs.belonging import (
+    BRICK_MARK,
     BaseIdentity,
     bricks_of_ours,
     is_brick_of_ours,
@@ -131,7 +132,9 @@ class NodeAgent:
         with suppress(TimeoutError):
             async with within(_REMOVING_S):
                 for base in bases:
-                    await troubles.during(base, context.machine.directories.finish_removals(base, VOLUME_PREFIX))
+                    mark = BRICK_MARK if _is_shared(context, base) else ""
+                    begun = context.machine.directories.finish_removals(base, VOLUME_PREFIX, having=mark)
+                    await troubles.during(base, begun)
                 await self._remove_bricks(context, bases, uuid, troubles)
                 return True
         return False

@@ -43,8 +43,9 @@ class FakeDirectories:
             self._rename(self._machine.attributes, path, doomed)
         return await self._remove(doomed)
 
-    async def finish_removals(self, path: str, prefix: str) -> bool:
+    async def finish_removals(self, path: str, prefix: str, *, having: str = "") -> bool:
         begun = [name for name in await self.entries(path) if is_being_removed(name, prefix)]
+        begun = [name for name in begun if not having or await self.attribute(f"{path}/{name}", having) is not None]
         return any([await self._remove(f"{path}/{name}") for name in begun])
 
     async def _remove(self, doomed: str) -> bool:
