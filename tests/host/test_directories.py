@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -110,3 +111,30 @@ async def test_on_a_modelled_host_a_directory_on_a_disk_is_there_only_while_it_i
     assert await fake.exists("/srv/volume")
     assert await fake.remove("/srv/volume")
     assert not await fake.exists("/srv/volume")
+
+
+async def test_an_attribute_that_nobody_set_is_none_and_one_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await REAL.attribute(str(tmp_path), "user.mark") is None
+    assert await REAL.attribute(str(tmp_path / "missing"), "user.mark") is None
+
+    def broken(*_: object, **__: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "getxattr", broken)
+    with pytest.raises(HostError, match=r"cannot read user.mark of .*: Input/output error"):
+        await REAL.attribute(str(tmp_path), "user.mark")
+
+
+async def test_on_a_modelled_host_attributes_go_with_their_directory() -> None:
+    machine = FakeMachine()
+    directories = FakeDirectories(machine)
+    await directories.ensure("/srv/pvc-1")
+    key = next(key for key in machine.directories if key[1] == "/srv/pvc-1")
+    machine.attributes[key] = {"user.mark": b"x"}
+    assert await directories.attribute("/srv/pvc-1", "user.mark") == b"x"
+    assert await directories.attribute("/srv/pvc-1", "user.other") is None
+    await directories.remove("/srv/pvc-1")
+    assert await directories.attribute("/srv/pvc-1", "user.mark") is None
+    assert machine.attributes == {}

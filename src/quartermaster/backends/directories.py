@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -37,6 +37,19 @@ _LOCK_S = 30.0
 def alone_with(context: AgentContext, base: str) -> AbstractAsyncContextManager[None]:
     """Who makes a volume and who unmounts its disk do not do so at once: it would be made where the disk was."""
     return context.machine.locks.hold(f"base {base}", timeout_s=_LOCK_S)
+
+
+def mounts_below(directory: Path, instance: str) -> Path:
+    """Where the service of an agent mounts disks, given the agent's directory, which has the agent's name."""
+    return directory / MOUNTS / (instance or "-")
+
+
+def is_mount_of(agent: str, path: str, instance: str = "") -> bool:
+    """Whether it is where such a service mounts a disk, for whoever knows only the path: a directory that somebody
+    declared may have any of these words in it.
+    """
+    own = mounts_below(Path(agent), instance).parts
+    return PurePosixPath(path).parent.parts[-len(own) :] == own
 
 
 async def make_volume(context: AgentContext, path: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.directories import MOUNTS, alone_with, mark_away, mark_back, offer_base
+from quartermaster.backends.directories import alone_with, mark_away, mark_back, mounts_below, offer_base
 from quartermaster.host import FileSystem, Format, MountState
 from quartermaster.host.devices.model import Device, Signature
 from quartermaster.host.directories import Space
@@ -134,7 +134,7 @@ def mount_target(context: AgentContext, entry: Mapping[str, Any]) -> Path:
 
 
 def _mounts_of(context: AgentContext) -> str:
-    return f"{context.directory / MOUNTS / (context.instance or '-')}/"
+    return f"{mounts_below(context.directory, context.instance)}/"
 
 
 def uuids_of(desired: Mapping[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ What is being removed gets another name first, so that a volume that is half gon
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,8 @@ from quartermaster.support.files import sync_directory
 
 _REMOVING_TIMEOUT_S = 600.0
 _REMOVING = ".removing"
+# Not there, or on a file system that knows none.
+_NO_ATTRIBUTE = (errno.ENODATA, errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP)
 
 
 class Space(msgspec.Struct, frozen=True):
@@ -37,8 +40,10 @@ class Directories(Protocol):
         """The directory with all that is in it, but nothing that is mounted in it."""
         ...
 
-    async def finish_removals(self, path: str, prefix: str) -> bool:
-        """Goes on with those of directories in it whose names begin so that were begun and cut off."""
+    async def finish_removals(self, path: str, prefix: str, *, having: str = "") -> bool:
+        """Goes on with those of directories in it whose names begin so that were begun and cut off; where others may
+        remove theirs there, too, only of such as have that extended attribute.
+        """
         ...
 
     async def exists(self, path: str) -> bool: ...
@@ -51,6 +56,12 @@ class Directories(Protocol):
 
     async def read(self, path: str) -> bytes | None:
         """A small file; None where it is missing. HostError where it cannot be read."""
+        ...
+
+    async def attribute(self, path: str, name: str) -> bytes | None:
+        """An extended attribute of a directory; None where it has none of that name or is missing itself. HostError
+        where it cannot be read.
+        """
         ...
 
     async def write(self, path: str, data: bytes) -> bool:
@@ -86,8 +97,9 @@ class HostDirectories:
             raise HostError(f"cannot remove the directory {path}: {error.strerror}") from error
         return await self._remove(path)
 
-    async def finish_removals(self, path: str, prefix: str) -> bool:
+    async def finish_removals(self, path: str, prefix: str, *, having: str = "") -> bool:
         begun = [name for name in await self.entries(path) if is_being_removed(name, prefix)]
+        begun = [name for name in begun if not having or await self.attribute(f"{path}/{name}", having) is not None]
         return any([await self._remove(f"{path}/{name[1:].removesuffix(_REMOVING)}") for name in begun])
 
     async def _remove(self, path: str) -> bool:
@@ -122,6 +134,14 @@ class HostDirectories:
             return None
         except OSError as error:
             raise HostError(f"cannot read {path}: {error.strerror}") from error
+
+    async def attribute(self, path: str, name: str) -> bytes | None:
+        try:
+            return os.getxattr(path, name, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _NO_ATTRIBUTE:
+                return None
+            raise HostError(f"cannot read {name} of {path}: {error.strerror}") from error
 
     async def write(self, path: str, data: bytes) -> bool:
         if await self.read(path) == data:

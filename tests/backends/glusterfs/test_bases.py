@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quartermaster.backends.glusterfs import node_agent
-from quartermaster.backends.glusterfs.seeing import rooms_of, see
+from quartermaster.backends.glusterfs.seeing import is_on_device, rooms_of, see
 from quartermaster.host.fake.directories import FakeDirectories
 from quartermaster.host.fake.faults import Faults, Moment
 from quartermaster.host.fake.machine import ROOT
@@ -104,36 +104,61 @@ async def test_a_node_serves_while_a_large_brick_is_being_removed(
     assert "againSeconds" not in (cluster.bench.assignments[name].status.result or {})
 
 
-async def on_directories(tmp_path: Path, *, used: int = 0) -> Cluster:
-    """Four nodes with /srv/a on a file system of 100 GiB, and a /srv/b that nobody has declared."""
+async def on_directories(tmp_path: Path, *, used: int = 0, base: str = "/srv/a") -> Cluster:
+    """Four nodes with a directory on a file system of 100 GiB, and a /srv/b that nobody has declared."""
     cluster = Cluster(tmp_path)
-    cluster.bench.add("h1", "h2", "h3", "h4", directories=["/srv/a"])
+    cluster.bench.add("h1", "h2", "h3", "h4", directories=[base])
     for machine in cluster.bench.machines.values():
-        machine.directories |= {(ROOT.number, "/srv/a"): None, (ROOT.number, "/srv/b"): None}
+        machine.directories |= {(ROOT.number, base): None, (ROOT.number, "/srv/b"): None}
         machine.used[ROOT.number] = used
     await cluster.bench.settle()
     cluster.bench.online = True
     return cluster
 
 
-@pytest.mark.parametrize("spec", [{"directories": ["/srv/b"]}, {"devices": ["/dev/vdb"]}])
+@pytest.mark.parametrize(
+    ("spec", "base"),
+    [
+        ({"directories": ["/srv/b"]}, "/srv/a"),
+        ({"devices": ["/dev/vdb"]}, "/srv/a"),
+        ({"devices": ["/dev/vdb"]}, "/srv/mounts/bricks"),  # not the place where an agent mounts disks
+    ],
+)
 async def test_a_directory_that_is_no_longer_declared_is_emptied_and_then_given_up(
-    tmp_path: Path, spec: dict[str, list[str]]
+    tmp_path: Path, spec: dict[str, list[str]], base: str
 ) -> None:
-    cluster = await on_directories(tmp_path)
+    cluster = await on_directories(tmp_path, base=base)
     await cluster.bench.make(VOLUME, GIB)
     host = cluster.bench.volumes[VOLUME].hosts[0]
     cluster.bench.declare(host, **spec)
-    assert "/srv/a" not in [room.base for room in rooms_of(see(await cluster.bench.view())) if room.host == host]
+    assert base not in [room.base for room in rooms_of(see(await cluster.bench.view())) if room.host == host]
     plan = await cluster.rounds(12)
     volume = cluster.gluster.volume(cluster.bench.address(host), VOLUME)
-    assert f"{cluster.bench.address(host)}:/srv/a/{VOLUME}" not in [brick.name for brick in volume.bricks]
+    assert f"{cluster.bench.address(host)}:{base}/{VOLUME}" not in [brick.name for brick in volume.bricks]
     assert plan.degraded.reason == "Complete"
-    assert [path for _, path in bricks_on(cluster, host) if path.startswith("/srv/a/")] == []
-    assert (
-        "/srv/a" not in (cluster.bench.assignments[assignment_name("glusterd", host)].spec.desired or {})["directories"]
-    )
+    assert [path for _, path in bricks_on(cluster, host) if path.startswith(f"{base}/")] == []
+    assert base not in (cluster.bench.assignments[assignment_name("glusterd", host)].spec.desired or {})["directories"]
     assert not cluster.gluster.is_lost(VOLUME)
+
+
+@pytest.mark.parametrize(
+    ("base", "on_device"),
+    [
+        ("/var/lib/quartermaster/agents/glusterd/mounts/-/0b1f", True),
+        ("/srv/mounts/bricks", False),
+        ("/srv/glusterd/mounts/bricks", False),
+        ("/var/lib/quartermaster/agents/local/mounts/-/0b1f", False),
+        ("/var/lib/quartermaster/agents/glusterd/mounts/-/0b1f/deeper", False),
+    ],
+)
+def test_a_directory_is_a_disk_of_ours_only_where_the_agent_mounts_them(base: str, on_device: bool) -> None:
+    assert is_on_device(base) is on_device
+
+
+async def test_where_a_disk_is_mounted_is_known_again_by_its_path(cluster: Cluster) -> None:
+    bases = [base.path for base in see(await cluster.bench.view()).bases]
+    assert len(bases) == 3
+    assert all(map(is_on_device, bases))
 
 
 async def test_what_others_have_written_beside_a_directory_is_no_room_for_bricks(tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Directories of bricks that belong to no volume any more: what a deleted volume or a replaced brick leaves behind.
 
-One is removed only when the leader knows no volume of its name that would have it there, the pool knows none either,
-and every copy that took its place is whole.
+One is removed only when it is known to be ours, the leader knows no volume of its name that would have it there, the
+pool knows none either, and every copy that took its place is whole.
 """
 
 from __future__ import annotations
 
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, VolumeFact
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state, is_of_volume
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state, bricks_of_ours
 from quartermaster.planning.cluster import NodeView
 from quartermaster.resources.orchestration import FAILED
 
@@ -31,8 +31,8 @@ def _left_over(seen: Seen, node: NodeView) -> list[str]:
         return []
     return [
         f"{base}/{name}"
-        for base, directories in sorted(seen.node_facts[node.host].bricks.items())
-        for name in sorted(directories)
+        for base, names in bricks_of_ours(seen, node).items()
+        for name in names
         if _is_left_over(seen, node, base, name)
     ]
 
@@ -43,8 +43,6 @@ def _is_dead(seen: Seen, node: NodeView, base: str) -> bool:
 
 def _is_left_over(seen: Seen, node: NodeView, base: str, name: str) -> bool:
     volume, path = name.partition(".")[0], f"{base}/{name}"
-    if not is_of_volume(name):
-        return False
     known = next((one for one in seen.view.volumes if one.name == volume), None)
     fact = seen.fact(volume)
     if known is None:

@@ -8,10 +8,11 @@ which copies are behind, and that a directory is a brick only once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
 
+from quartermaster.backends.glusterfs.belonging import BRICK_MARK
 from quartermaster.backends.glusterfs.daemon import DAEMON, SOCKET, SOCKET_DIRECTORY
 from quartermaster.host.commands import Command, Result
 from quartermaster.host.fake import FakeCommands, FakeMachine, Faults
@@ -295,6 +296,7 @@ class FakeGluster:
         number, _ = _place(machine, path)
         machine.directories[number, path] = None
         machine.files[number, f"{path}/{_MARK}"] = volume.encode()
+        machine.attributes[number, path] = {BRICK_MARK: UUID(volume).bytes}
         return FakeBrick(address, path)
 
 

@@ -1,7 +1,8 @@
 """A node of the pool: its disks with XFS, mounted; glusterd; and what is on the disks, told to the leader.
 
 Every directory for bricks carries a file that says whose it is: cluster, node, and the glusterd that made it. One that
-belongs to another is refused and never touched. Bricks are removed only by name, and only when no volume has them.
+belongs to another is refused and never touched. Bricks are removed only by name, and only when no volume has them;
+where others may have something beside them, only what is known to be a brick of ours.
 """
 
 from __future__ import annotations
@@ -9,13 +10,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import BASE_MARK, offer_base
 from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, shared_space, uuids_of
+from quartermaster.backends.glusterfs.belonging import (
+    BRICK_MARK,
+    BaseIdentity,
+    bricks_of_ours,
+    is_brick_of_ours,
+    strangers_in,
+)
 from quartermaster.backends.glusterfs.daemon import Identity, end_glusterd, ensure_glusterd, recorded_identity
 from quartermaster.backends.glusterfs.facts import NODE, VOLUME_PREFIX
 from quartermaster.backends.glusterfs.model import VolumeInfo
@@ -34,16 +43,9 @@ _PENDING_BASE = "xattrop-"
 _REMOVING_S = 60.0  # in one run, for what is left of bricks
 
 T = TypeVar("T")
+_Claimed: TypeAlias = Mapping[str, BaseIdentity]  # by path
 
 _log = logger("backends.glusterfs.node")
-
-
-class BaseIdentity(msgspec.Struct, frozen=True):
-    """Whose bricks are in a directory."""
-
-    cluster: str
-    node: str
-    uuid: str  # of the glusterd
 
 
 class NodeAgent:
@@ -70,9 +72,11 @@ class NodeAgent:
             raise trouble
         troubles = _Troubles(offered["failed"])
         paths = [base["path"] for base in offered["bases"]]
-        claimed = [path for path in paths if await troubles.during(path, self._claim(context, path, identity.uuid))]
+        found_of = {path: await troubles.during(path, self._claim(context, path, identity.uuid)) for path in paths}
+        claimed = {path: one for path, one in found_of.items() if one is not None}
         is_clean = await self._clean(context, claimed, identity.uuid, troubles)
         bricks: dict[str, dict[str, int]] = {}
+        ours: dict[str, list[str]] = {}
         bases: list[dict[str, Any]] = []
         for base in [one for one in offered["bases"] if one["path"] in claimed]:
             found = await troubles.during(base["path"], _bricks(context, base["path"]))
@@ -80,8 +84,11 @@ class NodeAgent:
             if found is not None and measured is not None:
                 bricks[base["path"]] = found
                 bases.append(measured)
+            if _is_shared(context, base["path"]):
+                known = bricks_of_ours(context.machine.directories, base["path"], claimed[base["path"]])
+                ours[base["path"]] = await troubles.during(base["path"], known) or []
         facts = {"uuid": identity.uuid, "version": identity.version, "bricks": bricks, "dead": troubles.dead}
-        told = {**offered, "bases": bases, **facts}
+        told = {**offered, "bases": bases, **facts, **({"ours": ours} if ours else {})}
         return told if is_clean else {**told, "againSeconds": AGAIN_S}
 
     async def destroy_local_service(self, context: AgentContext) -> None:
@@ -89,7 +96,7 @@ class NodeAgent:
         await end_glusterd(context)
         await release_file_systems(context)
 
-    async def _claim(self, context: AgentContext, base: str, uuid: str) -> bool:
+    async def _claim(self, context: AgentContext, base: str, uuid: str) -> BaseIdentity:
         """Nothing is written to one that is not ours, nor removed there."""
         path = f"{base}/{IDENTITY_FILE}"
         own = BaseIdentity(context.desired["owner"], context.desired["node"], uuid)
@@ -108,27 +115,37 @@ class NodeAgent:
                 f"made by another glusterd ({known.uuid[:8]})",
                 hint="if nothing on it is wanted, clear the disk by hand, with `wipefs --all`",
             )
-        if base in context.desired.get("directories", ()):
+        if _is_shared(context, base):
             await offer_base(context, base, (await context.machine.directories.space(base)).file_system)
-        if found is None:
-            await context.machine.directories.write(path, msgspec.json.encode(own))
-        return True
+        if found is not None:
+            return known
+        if others:
+            volumes = await Gluster(context.machine.commands).volumes()
+            own = replace(own, strangers=await strangers_in(context.machine.directories, base, volumes, own))
+        await context.machine.directories.write(path, msgspec.json.encode(own))
+        return own
 
-    async def _clean(self, context: AgentContext, bases: Sequence[str], uuid: str, troubles: _Troubles) -> bool:
+    async def _clean(self, context: AgentContext, bases: _Claimed, uuid: str, troubles: _Troubles) -> bool:
         """Whether all is removed that is to be. A large brick takes longer than this run has: the next one goes on with
         it, also where whoever began with it is gone.
         """
         with suppress(TimeoutError):
             async with within(_REMOVING_S):
                 for base in bases:
-                    await troubles.during(base, context.machine.directories.finish_removals(base, VOLUME_PREFIX))
-                await self._remove_bricks(context, bases, uuid)
+                    mark = BRICK_MARK if _is_shared(context, base) else ""
+                    begun = context.machine.directories.finish_removals(base, VOLUME_PREFIX, having=mark)
+                    await troubles.during(base, begun)
+                await self._remove_bricks(context, bases, uuid, troubles)
                 return True
         return False
 
-    async def _remove_bricks(self, context: AgentContext, bases: Sequence[str], uuid: str) -> None:
+    async def _remove_bricks(self, context: AgentContext, bases: _Claimed, uuid: str, troubles: _Troubles) -> None:
         named = [path for path in context.desired.get("remove", ()) if str(Path(path).parent) in bases]
-        there = [path for path in named if await context.machine.directories.exists(path)]
+        there = [
+            path
+            for path in named
+            if await troubles.during(str(Path(path).parent), _may_be_removed(context, path, bases))
+        ]
         if not there:
             return
         gluster = Gluster(context.machine.commands)
@@ -191,6 +208,19 @@ class _Wholeness:
         if volume.replica == 1 and not volume.disperse:
             return True
         return all(one.connected and not one.pending for one in await self._gluster.heal_counts(volume))
+
+
+async def _may_be_removed(context: AgentContext, path: str, bases: _Claimed) -> bool:
+    """The leader's word may be that of an earlier version, which took any name like ours for ours."""
+    base = str(Path(path).parent)
+    if _is_shared(context, base) and not await is_brick_of_ours(context.machine.directories, path, bases[base]):
+        return False
+    return await context.machine.directories.exists(path)
+
+
+def _is_shared(context: AgentContext, base: str) -> bool:
+    """Whether others may have something there: it is no disk of ours."""
+    return base in context.desired.get("directories", ())
 
 
 async def _offer(context: AgentContext) -> tuple[dict[str, Any], HostError | None]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from quartermaster.backends.directories import is_mount_of
 from quartermaster.backends.glusterfs.facts import (
     NODE,
     POOL,
@@ -206,13 +207,23 @@ def _directories_offered(report: Report | None) -> Sequence[str]:
 
 def directories_with_bricks(seen: Seen, node: NodeView) -> list[str]:
     """Of those that are offered: one that was dropped stays until what is left of bricks in it is removed."""
-    found, offered = seen.node_facts[node.host].bricks if node.host else {}, _directories_offered(node.report(NODE))
-    return [base for base, names in found.items() if base in offered and any(map(is_of_volume, names))]
+    found, offered = bricks_of_ours(seen, node) if node.host else {}, _directories_offered(node.report(NODE))
+    return [base for base, names in found.items() if base in offered and names]
 
 
-def is_of_volume(name: str) -> bool:
-    """Whether a directory is a brick of ours, or was."""
-    return name.startswith(VOLUME_PREFIX)
+def bricks_of_ours(seen: Seen, node: NodeView) -> dict[str, list[str]]:
+    """Base → the directories in it that are bricks of ours, or were. On a disk of ours that are all with a name that we
+    give; elsewhere its agent says which: an earlier version of it says of none, and there they stay for now.
+    """
+    facts = seen.node_facts[node.host]
+    return {
+        base: sorted(
+            name
+            for name in names
+            if (name.startswith(VOLUME_PREFIX) if is_on_device(base) else name in facts.ours.get(base, ()))
+        )
+        for base, names in sorted(facts.bricks.items())
+    }
 
 
 def beside_another(seen: Seen, volume: VolumeView) -> tuple[int, str] | None:
@@ -256,7 +267,8 @@ def bases_in_pool(seen: Seen, node: NodeView) -> list[str]:
 
 
 def is_on_device(base: str) -> bool:
-    return "/mounts/" in base
+    """Whether it is a disk that the agent of a node mounts, and not a directory that somebody declared."""
+    return is_mount_of(NODE, base)
 
 
 def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:

@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.directories import MOUNTS
+from quartermaster.backends.directories import mounts_below
+from quartermaster.backends.glusterfs.belonging import BaseIdentity
 from quartermaster.backends.glusterfs.daemon import recorded_identity
 from quartermaster.backends.glusterfs.encryption import SECURE_ACCESS, VOLUME_OPTIONS
 from quartermaster.backends.glusterfs.facts import NODE, VOLUME
 from quartermaster.backends.glusterfs.model import Brick, Peer, VolumeInfo
-from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE, LABEL, BaseIdentity
+from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE, LABEL
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import SIZE_OPTION
@@ -119,7 +120,7 @@ async def _limits(gluster: Gluster, volumes: tuple[VolumeInfo, ...]) -> dict[str
 
 
 async def _disks(context: AgentContext) -> tuple[SurveyedDisk, ...]:
-    own = str(context.directory.parent / NODE / MOUNTS)
+    own = str(mounts_below(context.directory.parent / NODE, ""))
     found = []
     for device in await context.machine.devices.discover():
         signature = next((one for one in device.signatures if one.label == LABEL), None)

@@ -13,11 +13,12 @@ import msgspec
 
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.daemon import recorded_identity
+from quartermaster.backends.glusterfs.dwelling import bricks_by_address, bricks_here, paths_to_remove
 from quartermaster.backends.glusterfs.facts import NODE, VOLUME
 from quartermaster.backends.glusterfs.keeping import NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.looking import Looks
-from quartermaster.backends.glusterfs.model import VolumeInfo
+from quartermaster.backends.glusterfs.model import Brick, VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, LOCK, LOCK_S, OWNER_OPTION
 from quartermaster.backends.glusterfs.tool import Gluster, GlusterError
 from quartermaster.host.files import remove, write_whole
@@ -52,6 +53,7 @@ class Kept(msgspec.Struct, frozen=True):
     made: bool = False
     bricks: tuple[str, ...] = ()  # before that, where they are to be
     order: int = 0  # the generation of the assignment by which it was made or taken over last
+    here: tuple[str, ...] | None = None  # those of the bricks on this host; None: an earlier version wrote it
 
 
 class VolumeAgent:
@@ -77,16 +79,16 @@ class VolumeAgent:
         if found is not None and kept is not None and _is_as_wanted(found, config, context.host):
             _refuse_foreign(found, config)
             await _refuse_missing_bricks(context, found, config)
-            bricks = tuple(brick.name for brick in found.bricks)
+            bricks = found.bricks
         else:
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
                 bricks = await self._kept(context, config, kept)
-        whole = Kept(config.owner, made=True, bricks=bricks, order=_order(context))
+        whole = _with_bricks(Kept(config.owner, made=True, order=_order(context)), bricks, _uuid(context), config.here)
         if kept != whole:
             write_whole(file, msgspec.json.encode(whole))
         return {"volume": config.volume}
 
-    async def _kept(self, context: AgentContext, config: VolumeConfig, kept: Kept | None) -> tuple[str, ...]:
+    async def _kept(self, context: AgentContext, config: VolumeConfig, kept: Kept | None) -> tuple[Brick, ...]:
         """The bricks of the volume, as it should be."""
         gluster = Gluster(context.machine.commands)
         if kept is None and not _may_be_there(context, config):
@@ -109,15 +111,15 @@ class VolumeAgent:
             )
         remove(_forgotten(context))
         if found is not None and _is_as_wanted(found, config, context.host):
-            return tuple(brick.name for brick in found.bricks)
+            return found.bricks
         return await self._make(context, gluster, config, found)
 
     async def _make(
         self, context: AgentContext, gluster: Gluster, config: VolumeConfig, found: VolumeInfo | None
-    ) -> tuple[str, ...]:
+    ) -> tuple[Brick, ...]:
         """That it is kept here is written down before it is made, and after the volume says so where it was there."""
         if found is None:
-            begun = Kept(config.owner, bricks=config.bricks)
+            begun = Kept(config.owner, bricks=config.bricks, here=config.here)
             write_whole(context.directory / context.instance, msgspec.json.encode(begun))
         bricks = await _make(context, gluster, config, found)
         self._looks.forget(context)
@@ -137,18 +139,28 @@ class VolumeAgent:
                 raise _not_kept(context)  # taken over since, and who did is to delete it
             remove(file)
             return
+        own = next((peer.uuid for peer in await gluster.pool() if peer.local), "")
         if found is not None:
+            known = _with_bricks(kept, found.bricks, own, kept.here or ())
+            if known != kept:
+                # Whoever is cut off after the volume is deleted finds nobody who could tell him where its bricks are.
+                write_whole(file, msgspec.json.encode(known))
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
-                await _delete(gluster, found, kept)
+                await _delete(gluster, found, known)
             self._looks.forget(context)
-        await self._remove_own_bricks(context, gluster, kept if found is None else _with_bricks(kept, found))
+            kept = known
+        await _remove_own_bricks(context, gluster, kept, own)
         remove(file)
 
-    async def _remove_own_bricks(self, context: AgentContext, gluster: Gluster, kept: Kept) -> None:
-        """Those of this host at once; the others go when their nodes have told the leader of them."""
-        own = next((peer for peer in await gluster.pool() if peer.local), None)
-        for brick in kept.bricks if own is not None else ():
-            await context.machine.directories.remove(brick.partition(":")[2])
+
+async def _remove_own_bricks(context: AgentContext, gluster: Gluster, kept: Kept, own: str) -> None:
+    """Those of this host at once; the others go when their nodes have told the leader of them."""
+    if not own or kept.here == ():
+        return
+    volumes = [volume for volume in await gluster.volumes() if volume.name != context.instance]
+    here = kept.here if kept.here is not None else bricks_by_address(kept.bricks, volumes, own)
+    for path in paths_to_remove(here, volumes, own):
+        await context.machine.directories.remove(path)
 
 
 def _forgotten(context: AgentContext) -> Path:
@@ -274,18 +286,18 @@ def _is_as_wanted(found: VolumeInfo, config: VolumeConfig, host: str) -> bool:
 
 async def _make(
     context: AgentContext, gluster: Gluster, config: VolumeConfig, found: VolumeInfo | None
-) -> tuple[str, ...]:
+) -> tuple[Brick, ...]:
     """Its bricks. What is missing is done: it may be there in part."""
     name = config.volume
     if config.adopted and found is not None:
         marks = {OWNER_OPTION: config.owner, SIZE_OPTION: str(config.size), ADOPTED_OPTION: "true"}
         await gluster.set_options(name, marks)
-        return tuple(brick.name for brick in found.bricks)
+        return found.bricks
     if found is None:
         await context.report(f"making {name} on {len(config.bricks)} bricks")
         bricks = await _create(gluster, config)
     else:
-        bricks = tuple(brick.name for brick in found.bricks)
+        bricks = found.bricks
     if found is None or not found.started:
         options = found.options if found is not None else {}
         wanted = {**config.options, KEEPER_OPTION: context.host}
@@ -301,7 +313,7 @@ async def _make(
     return bricks
 
 
-async def _create(gluster: Gluster, config: VolumeConfig) -> tuple[str, ...]:
+async def _create(gluster: Gluster, config: VolumeConfig) -> tuple[Brick, ...]:
     """The bricks that it was made on. A directory that was a brick once is refused; an attempt that failed half way
     leaves such behind.
     """
@@ -316,7 +328,7 @@ async def _create(gluster: Gluster, config: VolumeConfig) -> tuple[str, ...]:
             if not error.brick_was_used or attempt == _ATTEMPTS:
                 raise
         else:
-            return bricks
+            return tuple(Brick(brick, uuid="") for brick in bricks)
 
 
 async def _delete(gluster: Gluster, found: VolumeInfo, kept: Kept) -> None:
@@ -337,5 +349,12 @@ async def _delete(gluster: Gluster, found: VolumeInfo, kept: Kept) -> None:
     await gluster.delete(found.name)
 
 
-def _with_bricks(kept: Kept, found: VolumeInfo) -> Kept:
-    return msgspec.structs.replace(kept, bricks=tuple(brick.name for brick in found.bricks))
+def _with_bricks(kept: Kept, bricks: tuple[Brick, ...], own: str, placed: tuple[str, ...]) -> Kept:
+    names = tuple(brick.name for brick in bricks)
+    return msgspec.structs.replace(kept, bricks=names, here=bricks_here(bricks, own, placed))
+
+
+def _uuid(context: AgentContext) -> str:
+    """Of the glusterd of this host."""
+    identity = recorded_identity(context.directory.parent / NODE)
+    return identity.uuid if identity is not None else ""

@@ -40,15 +40,17 @@ class FakeDirectories:
         async with self._faults.step(f"begin to remove {path}"):
             self._rename(self._machine.directories, path, doomed)
             self._rename(self._machine.files, path, doomed)
+            self._rename(self._machine.attributes, path, doomed)
         return await self._remove(doomed)
 
-    async def finish_removals(self, path: str, prefix: str) -> bool:
+    async def finish_removals(self, path: str, prefix: str, *, having: str = "") -> bool:
         begun = [name for name in await self.entries(path) if is_being_removed(name, prefix)]
+        begun = [name for name in begun if not having or await self.attribute(f"{path}/{name}", having) is not None]
         return any([await self._remove(f"{path}/{name}") for name in begun])
 
     async def _remove(self, doomed: str) -> bool:
         async with self._faults.step(f"remove {doomed}"):
-            for kept in (self._machine.directories, self._machine.files):
+            for kept in (self._machine.directories, self._machine.files, self._machine.attributes):
                 for key in self._below(kept, doomed):
                     del kept[key]
         return True
@@ -90,6 +92,12 @@ class FakeDirectories:
         async with self._faults.step(f"read {path}"):
             self._refuse_dead(self._key(path)[0], f"read {path}")
             return self._machine.files.get(self._key(path))
+
+    async def attribute(self, path: str, name: str) -> bytes | None:
+        async with self._faults.step(f"read {name} of {path}"):
+            self._refuse_dead(self._key(path)[0], f"read {name} of {path}")
+            there = self._key(path) in self._machine.directories
+            return self._machine.attributes.get(self._key(path), {}).get(name) if there else None
 
     async def write(self, path: str, data: bytes) -> bool:
         if self._machine.files.get(self._key(path)) == data:
