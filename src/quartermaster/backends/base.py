@@ -176,7 +176,9 @@ class Volume(msgspec.Struct, frozen=True):
 class VolumeDriver(Protocol):
     """How a storage system makes volumes. The decisions are pure; the work is an assignment to one of its agents."""
 
-    def place(self, request: VolumeRequest, view: ClusterView) -> Placement | Refusal: ...
+    def place(self, request: VolumeRequest, view: ClusterView) -> Placement | Refusal:
+        """Where the volume is to be. One that is to grow is in the view as it is now, and takes no room from itself."""
+        ...
 
     def desired(self, volume: Volume) -> Desired:
         """The assignment that makes the volume exist with its size; with `config=None` in place of it, be gone."""

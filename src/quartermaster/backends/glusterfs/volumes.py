@@ -17,6 +17,7 @@ from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     Seen,
     brick_state,
+    bricks_of,
     layout_in,
     owner_of,
     rooms_of,
@@ -28,7 +29,7 @@ from quartermaster.host import Host
 from quartermaster.host.mountinfo import mounted_at
 from quartermaster.host.mounts import canonical
 from quartermaster.planning.capacity import shown
-from quartermaster.planning.cluster import ClusterView, Desired, Verdict
+from quartermaster.planning.cluster import ClusterView, Desired, Verdict, VolumeView
 from quartermaster.resources.kubernetes.volumes import PersistentVolume
 from quartermaster.resources.marks import provisioner_of
 from quartermaster.support.errors import HostError, MountConflictError
@@ -155,9 +156,10 @@ def allowed_clients(view: ClusterView) -> str:
 
 
 def _grown(request: VolumeRequest, current: Placement, seen: Seen) -> Placement | Refusal:
-    """Every brick has to have room where it is."""
+    """Every brick has to have room where it is: it may have moved since the volume was made."""
     layout = layout_in(current.details)
-    places = seen.bricks.get(request.name) or tuple(BrickPlace(**one) for one in current.details["bricks"])
+    placed = VolumeView(request.name, request.size, current.hosts, current.details)
+    places = bricks_of(placed, seen.memory.moves.get(request.name))
     rooms = {(room.host, room.base): room for room in rooms_of(seen, without=request.name)}
     for at, place in enumerate(places):
         need, room = share_of(layout, request.size, len(places), at), rooms.get((place.host, place.base))
