@@ -7,6 +7,7 @@ import pytest
 from tests.cluster.sites import Site
 
 from .gluster import (
+    CLAIM,
     LONG_S,
     MOUNTED,
     NODE,
@@ -43,7 +44,24 @@ async def test_a_fourth_node_comes_and_the_one_that_kept_the_volume_goes(site: S
     assert await left_over(first) == []
     await second.run(["sh", "-c", READ])
 
+    # Its bricks are elsewhere by now than where it was made: there it grows, and from there it is mounted.
+    await site.apply(CLAIM.replace("200Mi", "300Mi"))
+
+    async def grown() -> bool:
+        found = (await site.show("pvc", "data"))["status"]
+        shown = await second.run(["df", "--block-size=1M", "--output=size", "/mnt/data"])
+        return found["capacity"]["storage"] == "300Mi" and shown.text.split()[-1] == "300"
+
+    await site.until("the volume has grown", grown, timeout_s=LONG_S)
+    servers = (await status_of(site))["spec"]["glusterfs"]["details"]["servers"].split(", ")
+    assert sorted(servers) == sorted(one.address for one in (second, third, fourth))
     await site.qm("volume", "unmount", "/mnt/data", host=second)
+    await site.qm("volume", "mount", "data", "/mnt/data", host=first)  # which is no node any more
+    await first.run(["sh", "-c", READ])
+    mounted = (await first.run(["findmnt", "--noheadings", "--output=source", "/mnt/data"])).text.partition(":")[0]
+    assert mounted in servers
+
+    await site.qm("volume", "unmount", "/mnt/data", host=first)
     await site.qm("delete", "pvc", "data")
 
     async def nothing_left() -> bool:

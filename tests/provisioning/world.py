@@ -72,7 +72,7 @@ class StubDriver:
         hosts = [node.host for node in view.nodes if node.host and not node.lost]
         if request.host:
             hosts = [host for host in hosts if host == request.host]
-        free = {host: self.room[host] - self._taken(view, host) for host in hosts}
+        free = {host: self.room[host] - self._taken(view, host, request.name) for host in hosts}
         fitting = [host for host in hosts if free[host] >= request.size]
         if not fitting:
             most = max(free.values(), default=0)
@@ -82,8 +82,8 @@ class StubDriver:
         chosen = max(fitting, key=lambda host: (free[host], host))
         return Placement((chosen,), {"path": f"/volumes/{request.name}"}, f"{chosen} has most room")
 
-    def _taken(self, view: ClusterView, host: str) -> int:
-        return sum(volume.size for volume in view.volumes if host in volume.hosts)
+    def _taken(self, view: ClusterView, host: str, without: str) -> int:
+        return sum(volume.size for volume in view.volumes if host in volume.hosts and volume.name != without)
 
     def desired(self, volume: Volume) -> Desired:
         config = {"path": volume.placement.details["path"], "size": volume.size}

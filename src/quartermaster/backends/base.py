@@ -22,7 +22,7 @@ from quartermaster.planning.cluster import ClusterKey, ClusterPlan, ClusterView,
 from quartermaster.resources.kubernetes.volumes import PersistentVolume
 from quartermaster.resources.model import Key, Object
 from quartermaster.resources.orchestration import Assignment
-from quartermaster.resources.storage import StorageNode
+from quartermaster.resources.storage import StorageNode, StorageStatus
 from quartermaster.stores.base import Store
 
 ENTRY_POINTS = "quartermaster.backends"
@@ -176,7 +176,9 @@ class Volume(msgspec.Struct, frozen=True):
 class VolumeDriver(Protocol):
     """How a storage system makes volumes. The decisions are pure; the work is an assignment to one of its agents."""
 
-    def place(self, request: VolumeRequest, view: ClusterView) -> Placement | Refusal: ...
+    def place(self, request: VolumeRequest, view: ClusterView) -> Placement | Refusal:
+        """Where the volume is to be. One that is to grow is in the view as it is now, and takes no room from itself."""
+        ...
 
     def desired(self, volume: Volume) -> Desired:
         """The assignment that makes the volume exist with its size; with `config=None` in place of it, be gone."""
@@ -229,6 +231,23 @@ class KnowsDisks(Protocol):
 def lost_with(driver: VolumeDriver, volume: Volume, view: ClusterView | None) -> str:
     said = getattr(driver, "lost_with", None)
     return str(said(volume, view)) if view is not None and said is not None else ""
+
+
+class KnowsServers(Protocol):
+    """A volume driver whose volumes are served by hosts: those that a volume was made on may all be others by now."""
+
+    def served_now(self, volume: PersistentVolume, status: StorageStatus) -> PersistentVolume:
+        """The volume as it is to be mounted, by what its cluster says of itself."""
+        ...
+
+
+def served_now(driver: VolumeDriver, volume: PersistentVolume, status: StorageStatus | None) -> PersistentVolume:
+    """As it was made where nobody says more."""
+    said = getattr(driver, "served_now", None)
+    if status is None or said is None:
+        return volume
+    found: PersistentVolume = said(volume, status)
+    return found
 
 
 class Backend(Protocol):

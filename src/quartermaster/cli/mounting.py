@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from quartermaster.backends.base import served_now
 from quartermaster.cli import failures
 from quartermaster.cli.progress import Status
 from quartermaster.cli.session import Session
@@ -21,10 +22,12 @@ from quartermaster.host.mountinfo import mounted_at
 from quartermaster.host.mounts import canonical
 from quartermaster.host.places import device_root, host_name, state_directory
 from quartermaster.provisioning.asking import Granted, Wish, ask, mounts_of_host, move, withdraw
+from quartermaster.provisioning.intent import record_of
 from quartermaster.provisioning.protocol import PROVISIONED_BY, type_of
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.resources.mounts import ClaimName, Mount
-from quartermaster.support.errors import HostError, NotFoundError, QuartermasterError, UsageError
+from quartermaster.resources.storage import StorageStatus
+from quartermaster.support.errors import HostError, NotFoundError, QuartermasterError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from quartermaster.backends.base import VolumeDriver
@@ -77,7 +80,9 @@ async def _mount(store: Store, machine: Host, granted: Granted, target: Path) ->
     volume = None
     try:
         volume = await store.get(PersistentVolume, granted.mount.status.volume)
-        used = await driver_of(volume).mount(machine, volume, target)
+        driver = driver_of(volume)
+        served = served_now(driver, volume, await status_of(store, volume))
+        used = await driver.mount(machine, served, target)
     except BaseException:
         if not granted.before and (volume is None or not _may_be_mounted(machine, volume, target)):
             await withdraw(store, granted.mount, timeout_s=_RELEASE_S)
@@ -85,6 +90,19 @@ async def _mount(store: Store, machine: Host, granted: Granted, target: Path) ->
     if used != target:
         await move(store, granted.mount, str(used))
     return used
+
+
+async def status_of(store: Store, volume: PersistentVolume) -> StorageStatus | None:
+    """What its cluster says of itself, also while nobody leads; None where that is not there or not to be read: the
+    volume says of itself where it was made, which mostly is where it is.
+    """
+    record = record_of(volume)
+    if record is None:
+        return None
+    try:
+        return await store.get(StorageStatus, record.cluster.status_name, record.cluster.namespace)
+    except StoreError:
+        return None
 
 
 def _may_be_mounted(machine: Host, volume: PersistentVolume, target: Path) -> bool:

@@ -109,8 +109,7 @@ def _begin(growth: Growth, driver: VolumeDriver, wanted: int) -> Act:
         host=hosts[0] if len(hosts) == 1 else "",
         current=volume.placement,
     )
-    others = tuple(one for one in view.volumes if one.name != volume.name)
-    placed = driver.place(request, replace(view, volumes=others))
+    placed = driver.place(request, view)
     if isinstance(placed, Refusal):
         return Wait(placed.reason, placed.message)
     status = replace(

@@ -115,13 +115,13 @@ class Provisioner:
 
     async def _record(self, claim: PersistentVolumeClaim, act: claims.Record) -> PersistentVolumeClaim:
         intent = act.intent
-        self._term.taken.remember(intent.cluster, view_of(intent))
+        take_back = self._term.taken.remember(intent.cluster, view_of(intent))
         try:
             written = await self._term.store.update((await self._term.seal()).write(claim, intent))
         except UnavailableError:
             raise  # it may be written: what it takes stays taken until that is known
         except Exception:
-            self._term.taken.forget(intent.volume.name)
+            take_back()  # a cache may have shown a claim without the intent that it has: that one is still taken
             raise
         hosts = ", ".join(intent.volume.placement.hosts)
         self._term.events.record(written, PROVISIONING, f"making the volume {intent.volume.name} on {hosts}: {act.why}")

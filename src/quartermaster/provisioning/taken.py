@@ -43,8 +43,17 @@ class Taken:
         for end in self._ends:
             end()
 
-    def remember(self, key: ClusterKey, volume: VolumeView) -> None:
-        self._remembered[volume.name] = (key, volume, asyncio.get_running_loop().time() + REMEMBERED_S)
+    def remember(self, key: ClusterKey, volume: VolumeView) -> Callable[[], None]:
+        """The answer takes it back, to what was remembered before: that one may be what the store has."""
+        name, before = volume.name, self._remembered.get(volume.name)
+        self._remembered[name] = (key, volume, asyncio.get_running_loop().time() + REMEMBERED_S)
+
+        def take_back() -> None:
+            self.forget(name)
+            if before is not None:
+                self._remembered[name] = before
+
+        return take_back
 
     def forget(self, name: str) -> None:
         self._remembered.pop(name, None)

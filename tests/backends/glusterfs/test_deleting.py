@@ -15,7 +15,7 @@ from quartermaster.backends.glusterfs.model import Peer
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import Kept
-from quartermaster.planning.cluster import ClusterView, Desired
+from quartermaster.planning.cluster import ClusterView, Desired, Verdict
 from quartermaster.planning.outcomes import READY
 from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.model import ObjectMeta
@@ -262,6 +262,85 @@ async def test_a_host_that_is_a_node_anew_and_no_member_of_the_pool_yet_is_not_a
     nodes = tuple(replace(node, reports=()) if node.host == maker else node for node in view.nodes)
     others = tuple(node for node in nodes if node.host != maker)
     assert keeper_of(VOLUME, placed.hosts, replace(view, nodes=nodes)) in {node.host for node in others}
+
+
+async def drained_without_its_keeper(cluster: Cluster) -> tuple[str, list[str]]:
+    """Who made the volume, and is lost; and all others, which are to go."""
+    maker = (await cluster.bench.view()).volumes[0].hosts[0]
+    others = [host for host in ("h1", "h2", "h3") if host != maker]
+    for host in others:
+        cluster.bench.mark(host, deleting=True)
+    cluster.lose(maker)
+    await cluster.rounds(4)
+    return maker, others
+
+
+@pytest.mark.parametrize("given_up", [False, True], ids=["back", "given up"])
+async def test_a_volume_whose_keeper_is_lost_while_all_others_leave_is_deleted_by_one_that_leaves(
+    cluster: Cluster, given_up: bool
+) -> None:
+    """Nobody answers for a lost host: its claim would be let go, and the volume keep the other nodes for ever."""
+    maker, others = await drained_without_its_keeper(cluster)
+    view = await cluster.bench.view()
+    assert keeper_of(VOLUME, view.volumes[0].hosts, view) in others
+    if given_up:
+        cluster.bench.mark(maker, {ABANDON: maker}, deleting=True)
+    else:
+        cluster.come_back(maker)
+    await delete_by_and_by(cluster, others[0])
+    del cluster.bench.volumes[VOLUME]
+    for _ in range(12):
+        for name in (await cluster.round()).removable:
+            del cluster.bench.nodes[name]
+    assert sorted(cluster.bench.nodes) == ([] if given_up else [maker])
+
+
+async def test_who_is_a_node_anew_is_not_asked_about_a_volume_that_members_have_which_leave(cluster: Cluster) -> None:
+    _, others = await drained_without_its_keeper(cluster)
+    view = await cluster.bench.view()
+    hosts = view.volumes[0].hosts
+    nodes = tuple(node if node.leaving else replace(node, lost=False, reports=()) for node in view.nodes)
+    assert keeper_of(VOLUME, hosts, replace(view, nodes=nodes)) in others
+
+
+async def test_of_those_that_leave_the_one_that_keeps_a_volume_goes_on_and_the_lost_one_is_told_to_forget_it(
+    cluster: Cluster,
+) -> None:
+    maker, other = await taken_over(cluster)
+    third = next(host for host in ("h1", "h2", "h3") if host not in (maker, other))
+    for host in (other, third):
+        cluster.bench.mark(host, deleting=True)
+    cluster.lose(maker)
+    view = await cluster.bench.view()
+    # Also where the other one would come first.
+    for hosts in ((maker, other, third), (maker, third, other)):
+        assert keeper_of(VOLUME, hosts, view) == other
+    await cluster.rounds(3)
+    told = cluster.bench.assignments[assignment_name("glusterfs-volume", maker, VOLUME)]
+    assert told.spec.desired == {"forget": True}
+
+
+@pytest.mark.parametrize("trouble", ["silent", "configured anew", "wrongly declared"])
+async def test_a_member_of_the_pool_that_cannot_be_asked_now_is_asked_rather_than_a_lost_one(
+    cluster: Cluster, trouble: str
+) -> None:
+    view = await cluster.bench.view()
+    placed, member = view.volumes[0], view.nodes[-1]
+    report = member.report("glusterd")
+    assert report is not None
+    assert report.done
+    assert member.host not in placed.hosts[:1]
+    if trouble == "silent":
+        member = replace(member, healthy=False)
+    elif trouble == "configured anew":
+        member = replace(member, reports=(replace(report, generation=report.generation + 1),))
+    else:
+        member = replace(member, wrong=Verdict(False, "Ambiguous", "it is declared twice"))
+    nodes = tuple(member if node.host == member.host else replace(node, lost=True) for node in view.nodes)
+    assert keeper_of(VOLUME, placed.hosts, replace(view, nodes=nodes)) == member.host
+    stranger = replace(member, reports=())
+    nodes = tuple(stranger if node.host == member.host else replace(node, lost=True) for node in view.nodes)
+    assert keeper_of(VOLUME, placed.hosts, replace(view, nodes=nodes)) == placed.hosts[0], "a stranger knows no volume"
 
 
 async def test_who_was_told_earlier_to_keep_a_volume_does_not_take_it_from_who_was_told_later_and_forgets_it(

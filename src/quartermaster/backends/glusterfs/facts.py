@@ -17,6 +17,7 @@ POOL = "glusterfs-pool"
 MOVE = "glusterfs-move"
 VOLUME = "glusterfs-volume"
 
+SERVERS = "servers"  # in the section of the StorageStatus: the addresses of the pool, for whoever mounts a volume
 VOLUME_PREFIX = "pvc-"  # of the directories of bricks
 
 

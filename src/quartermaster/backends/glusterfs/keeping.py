@@ -12,7 +12,7 @@ from typing import Any
 
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
-from quartermaster.planning.cluster import MAINTENANCE, ClusterView, Desired, NodeView, Report, VolumeView
+from quartermaster.planning.cluster import ABANDON, MAINTENANCE, ClusterView, Desired, NodeView, Report, VolumeView
 
 FORGET: dict[str, Any] = {"forget": True}
 NOT_KEPT = "it is not kept by this host"  # why an agent does not delete a volume
@@ -21,21 +21,41 @@ SUPERSEDED = "another host was told to keep it since"  # the same
 
 
 def keeper_of(name: str, hosts: tuple[str, ...], view: ClusterView) -> str:
-    """The host whose agent keeps the volume; the one that made it where nobody else can."""
-    able = [node for node in view.nodes if _is_able(node)]
-    able = [node for node in able if not _is_superseded(node.report(VOLUME, name))] or able
-    keeping = [node.host for node in able if _keeps(node.report(VOLUME, name))]
-    deleting = [node.host for node in able if _deletes(node.report(VOLUME, name))]
+    """The host whose agent keeps the volume; one that leaves where no other can, and the one that made it where nobody
+    else lives.
+    """
     members = _members(view)
+    able = _not_superseded(name, [node for node in view.nodes if _is_able(node)])
     ready = [node.host for node in able if node.healthy and _is_up(node, members)]
-    if hosts[0] in keeping or (not keeping and not deleting and hosts[0] in ready):
-        return hosts[0]
-    if keeping:
-        return keeping[0]
-    if deleting:
-        return deleting[0]
     near = [host for host in hosts if host in ready]
-    return (near or ready or list(hosts))[0]
+    return _at_it(name, hosts, able) or (near or ready or [_last_resort(name, hosts, view, members)])[0]
+
+
+def _not_superseded(name: str, nodes: list[NodeView]) -> list[NodeView]:
+    return [node for node in nodes if not _is_superseded(node.report(VOLUME, name))] or nodes
+
+
+def _at_it(name: str, hosts: tuple[str, ...], nodes: list[NodeView]) -> str:
+    """Who of these keeps the volume, or else deletes it already; "" if nobody does."""
+    keeping = [node.host for node in nodes if _keeps(node.report(VOLUME, name))]
+    deleting = [node.host for node in nodes if _deletes(node.report(VOLUME, name))]
+    return hosts[0] if hosts[0] in keeping else next(iter(keeping or deleting), "")
+
+
+def _last_resort(name: str, hosts: tuple[str, ...], view: ClusterView, members: set[str]) -> str:
+    """Where nobody who stays can be asked. Nobody answers for a host that is lost: the volume would count as gone with
+    it, and stay in the pool, and with it all nodes that are to leave.
+    """
+    living = [node for node in view.nodes if node.host and not node.lost and node.leaving != ABANDON]
+    living = _not_superseded(name, living)
+    if at_it := _at_it(name, hosts, living):
+        return at_it
+    known = [node.host for node in living if _is_member(node, members)]
+    if hosts[0] in known:
+        return hosts[0]
+    known = [node.host for node in living if node.healthy and _is_up(node, members)] or known
+    near = [host for host in hosts if host in known]
+    return (near or known or list(hosts))[0]
 
 
 def is_doomed(volume: VolumeView, view: ClusterView) -> bool:
@@ -143,9 +163,14 @@ def _members(view: ClusterView) -> set[str]:
 
 
 def _is_up(node: NodeView, members: set[str]) -> bool:
-    """Who is no member of the pool yet knows no volume, and would say of each that it is gone."""
     report = node.report(NODE)
-    if report is None or not report.done:
+    return report is not None and report.done and _is_member(node, members)
+
+
+def _is_member(node: NodeView, members: set[str]) -> bool:
+    """Who is not of the pool yet, or whose glusterd ends, knows no volume, and would say of each that it is gone."""
+    report = node.report(NODE)
+    if report is None or report.absent:
         return False
     return not members or (report.status.result or {}).get("uuid") in members
 

@@ -71,7 +71,8 @@ def decide_moves(seen: Seen) -> Moves:
         case = _with_sources(seen, _case(seen, volume, known, fact))
         current, wanted = case.moved, _wanted(seen, case)
         if isinstance(wanted, OpenMove) and (current.open is not None or under_way < AT_ONCE):
-            target = _target(seen, volume, current, wanted, rooms)
+            anywhere = rooms if wanted.needed or rooms else rooms_of(_as_if_all_stayed(seen))
+            target = _target(seen, volume, current, wanted, anywhere)
             if isinstance(target, Verdict):
                 stuck[volume.name] = f"{wanted.why}; {target.message}"
             else:
@@ -307,6 +308,12 @@ def _target(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove, rooms:
         return found
     # Beside a copy that is dead, and that may be back one day: better than none.
     return choose_substitute(left, layout, size, move.position, [one for one, is_dead in beside if not is_dead])
+
+
+def _as_if_all_stayed(seen: Seen) -> Seen:
+    """For a brick of which nothing is wanted any more: it goes with the volume, and keeps no node that leaves."""
+    nodes = tuple(replace(node, leaving="") if node.leaving == DRAIN else node for node in seen.view.nodes)
+    return replace(seen, view=replace(seen.view, nodes=nodes))
 
 
 def _zone(seen: Seen, place: BrickPlace) -> int:

@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from quartermaster.backends.glusterfs.encryption import uses_tls, what_differs
-from quartermaster.backends.glusterfs.facts import VolumeFact
+from quartermaster.backends.glusterfs.facts import SERVERS, VolumeFact
 from quartermaster.backends.glusterfs.keeping import is_doomed
 from quartermaster.backends.glusterfs.moving import Moves
 from quartermaster.backends.glusterfs.pooling import unknown_peers
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, layout_in, shared_zones
+from quartermaster.backends.glusterfs.seeing import (
+    DEAD,
+    Seen,
+    address_of,
+    brick_state,
+    in_pool,
+    layout_in,
+    shared_zones,
+)
 from quartermaster.planning.cluster import NodeOutcome, Verdict, VolumeView
 from quartermaster.planning.outcomes import DEGRADED, READY
 from quartermaster.planning.verdicts import enough_nodes_ready, something_missing
 
 LEAST_NODES = 3
 _NAMED = 3
+_SERVERS = 8  # any of them knows all of the pool
 
 
 def ready_verdict(seen: Seen, outcomes: Mapping[str, NodeOutcome]) -> Verdict:
@@ -74,8 +83,15 @@ def details_of(seen: Seen, members: Mapping[str, str], moves: Moves) -> dict[str
     together = [f"{name} in zone {', '.join(map(str, zones))}" for name, zones in sorted(shared_zones(seen).items())]
     found |= {"sharedZones": _short(together)}
     found |= {"unknownPeers": _short(_strange(seen, members))}
+    found |= {SERVERS: ", ".join(_servers(seen))}
     found |= {"tls": what_differs(seen.view) or ("on" if uses_tls(seen.view) else "")}
     return {name: text for name, text in found.items() if text}
+
+
+def _servers(seen: Seen) -> list[str]:
+    """By whose address a volume can be mounted now; those that leave come last."""
+    members = [node for node in seen.view.nodes if in_pool(seen, node)]
+    return [address_of(node) for node in sorted(members, key=lambda node: bool(node.leaving))][:_SERVERS]
 
 
 def _least(seen: Seen) -> int:

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Refusal, Volume, VolumeRequest
 from quartermaster.backends.glusterfs.encryption import VOLUME_OPTIONS, refuse_without_tls, uses_tls
-from quartermaster.backends.glusterfs.facts import VOLUME, BrickPlace
+from quartermaster.backends.glusterfs.facts import SERVERS, VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.keeping import keeper_of, volume_config
 from quartermaster.backends.glusterfs.layouts import Room, choose_rooms, layout_of
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     Seen,
     brick_state,
+    bricks_of,
     layout_in,
     owner_of,
     rooms_of,
@@ -28,9 +30,10 @@ from quartermaster.host import Host
 from quartermaster.host.mountinfo import mounted_at
 from quartermaster.host.mounts import canonical
 from quartermaster.planning.capacity import shown
-from quartermaster.planning.cluster import ClusterView, Desired, Verdict
+from quartermaster.planning.cluster import ClusterView, Desired, Verdict, VolumeView
 from quartermaster.resources.kubernetes.volumes import PersistentVolume
 from quartermaster.resources.marks import provisioner_of
+from quartermaster.resources.storage import StorageStatus
 from quartermaster.support.errors import HostError, MountConflictError
 
 TYPE = "glusterfs"
@@ -91,9 +94,19 @@ class GlusterVolumes:
             attributes["tls"] = "true"
         return {"csi": {"driver": provisioner_of(TYPE), "volumeHandle": volume.name, "volumeAttributes": attributes}}
 
+    def served_now(self, volume: PersistentVolume, status: StorageStatus) -> PersistentVolume:
+        """By those first that are in the pool now: of the hosts that it was made on none may be left."""
+        csi, section = volume.spec.csi, status.spec.glusterfs
+        now = (section.details.get(SERVERS, "") if section is not None else "").split(", ")
+        if csi is None or not any(now):
+            return volume
+        servers = ",".join(dict.fromkeys([*now, *_servers_of(csi.volume_attributes)]))
+        attributes = {**csi.volume_attributes, "servers": servers}
+        return replace(volume, spec=replace(volume.spec, csi=replace(csi, volume_attributes=attributes)))
+
     async def mount(self, machine: Host, volume: PersistentVolume, target: Path) -> Path:
         attributes = volume.spec.csi.volume_attributes if volume.spec.csi is not None else {}
-        servers = [one for one in attributes.get("servers", "").split(",") if one]
+        servers = _servers_of(attributes)
         if not servers:
             raise HostError(f"cannot mount {volume.metadata.name}: it does not say where its servers are")
         table = machine.mounts.table()
@@ -118,6 +131,10 @@ class GlusterVolumes:
 
     async def unmount(self, machine: Host, volume: PersistentVolume, target: Path) -> bool:
         return await unmount_volume(machine, volume.metadata.name, target, _is_mount_of(volume))
+
+
+def _servers_of(attributes: Mapping[str, str]) -> list[str]:
+    return [one for one in attributes.get("servers", "").split(",") if one]
 
 
 def _is_mount_of(volume: PersistentVolume) -> IsVolume:
@@ -155,9 +172,10 @@ def allowed_clients(view: ClusterView) -> str:
 
 
 def _grown(request: VolumeRequest, current: Placement, seen: Seen) -> Placement | Refusal:
-    """Every brick has to have room where it is."""
+    """Every brick has to have room where it is: it may have moved since the volume was made."""
     layout = layout_in(current.details)
-    places = seen.bricks.get(request.name) or tuple(BrickPlace(**one) for one in current.details["bricks"])
+    placed = VolumeView(request.name, request.size, current.hosts, current.details)
+    places = bricks_of(placed, seen.memory.moves.get(request.name))
     rooms = {(room.host, room.base): room for room in rooms_of(seen, without=request.name)}
     for at, place in enumerate(places):
         need, room = share_of(layout, request.size, len(places), at), rooms.get((place.host, place.base))
