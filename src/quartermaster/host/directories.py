@@ -5,6 +5,7 @@ What is being removed gets another name first, so that a volume that is half gon
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Protocol
@@ -51,6 +52,16 @@ class Directories(Protocol):
 
     async def read(self, path: str) -> bytes | None:
         """A small file; None where it is missing. HostError where it cannot be read."""
+        ...
+
+    async def attribute(self, path: str, name: str) -> bytes | None:
+        """An extended attribute of it; None where it has none of that name, or it may not be read. HostError where the
+        directory is missing or answers with errors.
+        """
+        ...
+
+    async def is_link(self, path: str) -> bool:
+        """Whether it is a symbolic link; not where it is missing."""
         ...
 
     async def write(self, path: str, data: bytes) -> bool:
@@ -123,6 +134,17 @@ class HostDirectories:
         except OSError as error:
             raise HostError(f"cannot read {path}: {error.strerror}") from error
 
+    async def attribute(self, path: str, name: str) -> bytes | None:
+        try:
+            return os.getxattr(path, name)
+        except OSError as error:
+            if error.errno == errno.ENODATA:
+                return None
+            raise HostError(f"cannot read {name} of {path}: {error.strerror}") from error
+
+    async def is_link(self, path: str) -> bool:
+        return _is_link(path)
+
     async def write(self, path: str, data: bytes) -> bool:
         if await self.read(path) == data:
             return False
@@ -144,6 +166,10 @@ def is_being_removed(name: str, prefix: str) -> bool:
 
 def _content(path: str) -> bytes:
     return Path(path).read_bytes()
+
+
+def _is_link(path: str) -> bool:
+    return os.path.islink(path)
 
 
 def _is_directory(path: str) -> bool:

@@ -91,6 +91,18 @@ class FakeDirectories:
             self._refuse_dead(self._key(path)[0], f"read {path}")
             return self._machine.files.get(self._key(path))
 
+    async def attribute(self, path: str, name: str) -> bytes | None:
+        async with self._faults.step(f"read {name} of {path}"):
+            key = self._key(path)
+            self._refuse_dead(key[0], f"read {name} of {path}")
+            if key not in self._machine.directories:
+                raise HostError(f"cannot read {name} of {path}: No such file or directory")
+            return self._machine.attributes.get(key, {}).get(name)
+
+    async def is_link(self, path: str) -> bool:
+        async with self._faults.step(f"look at {path}"):
+            return self._key(path) in self._machine.links
+
     async def write(self, path: str, data: bytes) -> bool:
         if self._machine.files.get(self._key(path)) == data:
             return False
