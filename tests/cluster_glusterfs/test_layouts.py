@@ -6,8 +6,21 @@ import pytest
 
 from tests.cluster.sites import Site
 
-from .gluster import CLAIM, CLUSTER, NODE, READ, WRITE, bricks_of, until_whole
-from .homes import until_the_store_outlives_a_host
+from .gluster import (
+    CLAIM,
+    CLUSTER,
+    LONG_S,
+    MOUNTED,
+    NODE,
+    READ,
+    WRITE,
+    bricks_of,
+    left_over,
+    new_serial,
+    pool_has,
+    until_whole,
+)
+from .homes import start_again, until_the_store_outlives_a_host
 
 pytestmark = [pytest.mark.netns, pytest.mark.deep, pytest.mark.timeout(600)]
 
@@ -15,6 +28,16 @@ CALM = CLUSTER.replace("moveDataAfterSeconds: 8", "moveDataAfterSeconds: 600")
 ARBITER = CALM.replace("type: glusterfs,", "type: glusterfs, replication: {replicas: 3, arbiter: true},")
 DISPERSED = CALM.replace("type: glusterfs,", "type: glusterfs, replication: {disperse: {data: 2, redundancy: 1}},")
 WHOLE = 4 << 20
+MANY = (
+    "cd /mnt/data && for d in 1 2 3; do for e in 1 2 3; do mkdir -p d$d/e$e/f && for n in $(seq 12); do "
+    "head -c 20000 /dev/urandom > d$d/e$e/f/$n; done; done; done && "
+    "mkdir -p a/b/c/d/e/f/g && echo deep > a/b/c/d/e/f/g/h && "
+    "find . -type f ! -name all ! -name sums -exec sha256sum {} + > all && sync"
+)
+FILES = 111  # these, and two that were there; and two with their sums
+READ_MANY = f"cd /mnt/data && sha256sum --check --quiet all && test $(wc -l < all) -eq {FILES}"
+# Files of which a part is in the brick on this host.
+PARTS = f"find {MOUNTED}/pvc-* -name .glusterfs -prune -o -type f -size +0 -print | wc -l"
 # Of one of the files, in the brick on this host.
 STORED = "stat --format=%s /var/lib/quartermaster/agents/glusterd/mounts/-/*/pvc-*/file1"
 
@@ -54,4 +77,44 @@ async def test_with_erasure_coding_each_host_has_a_part(site: Site) -> None:
     info, stored = await written(site, DISPERSED)
     assert "Type: Disperse" in info
     assert stored == [WHOLE // 2] * 3
-    await outlives_a_host(site)
+    await two_leave_at_once(site)
+
+
+async def two_leave_at_once(site: Site) -> None:
+    """gluster counts nothing for a new part until it begins to fill it: if the second left then, files were lost."""
+    first, second, third, fourth = site.lab.hosts
+    fifth = await site.lab.add_host(disks=0)
+    await fifth.add_disk("1Gi", serial=new_serial(fifth))
+    await second.run(["sh", "-c", MANY], timeout_s=LONG_S)
+    for host in (fourth, fifth):
+        await site.add(host)
+        await site.apply(NODE.format(host=host.name))
+    await until_whole(site, 5)
+    for host in (first, third):
+        await site.qm("node", "remove", host.name, "--no-wait")
+    parts: dict[str, list[int]] = {}  # of each new brick and those before it, when it was first seen
+
+    async def both_moved() -> bool:
+        bricks = await bricks_of(second)
+        for host in [one for one in (fourth, fifth) if one.address in bricks and one.address not in parts]:
+            before = [one for one in (fourth, fifth) if one.address in parts]
+            parts[host.address] = [int((await one.run(["sh", "-c", PARTS])).text) for one in before]
+        return len(parts) == 2
+
+    await site.until("both parts are elsewhere", both_moved, timeout_s=LONG_S)
+    assert [count >= FILES + 2 for found in parts.values() for count in found] == [True]
+    await until_whole(site, 3)
+    assert await bricks_of(second) == sorted(one.address for one in (second, fourth, fifth))
+    assert await pool_has(second, 3)
+    assert [await left_over(one) for one in (first, third)] == [[], []]
+    await site.qm("volume", "unmount", "/mnt/data", host=second)
+    await site.qm("volume", "mount", "data", "/mnt/data", host=second)
+    await second.run(["sh", "-c", READ_MANY], timeout_s=LONG_S)
+    # Each of the new parts is needed where the other one is missing.
+    await until_the_store_outlives_a_host(site)
+    await fifth.kill()
+    await second.run(["sh", "-c", READ_MANY], timeout_s=LONG_S)
+    await start_again(site, fifth)
+    await until_whole(site, 3)
+    await fourth.kill()
+    await second.run(["sh", "-c", READ_MANY], timeout_s=LONG_S)

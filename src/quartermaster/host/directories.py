@@ -64,6 +64,10 @@ class Directories(Protocol):
         """
         ...
 
+    async def is_link(self, path: str) -> bool:
+        """Whether it is a symbolic link; not where it is missing."""
+        ...
+
     async def write(self, path: str, data: bytes) -> bool:
         """A small file, whole or not at all."""
         ...
@@ -143,6 +147,9 @@ class HostDirectories:
                 return None
             raise HostError(f"cannot read {name} of {path}: {error.strerror}") from error
 
+    async def is_link(self, path: str) -> bool:
+        return _is_link(path)
+
     async def write(self, path: str, data: bytes) -> bool:
         if await self.read(path) == data:
             return False
@@ -164,6 +171,10 @@ def is_being_removed(name: str, prefix: str) -> bool:
 
 def _content(path: str) -> bytes:
     return Path(path).read_bytes()
+
+
+def _is_link(path: str) -> bool:
+    return os.path.islink(path)
 
 
 def _is_directory(path: str) -> bool:

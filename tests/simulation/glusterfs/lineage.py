@@ -43,6 +43,7 @@ class Copy(msgspec.Struct):
     volume: str  # the id of the volume that it belongs to
     versions: dict[str, int] = {}
     blames: dict[str, dict[int, None]] = {}  # file → positions of bricks that lack something of it
+    rooted: bool = True  # its root was healed: of an erasure-coded set a new brick takes no file and no blame before
 
     @property
     def pending(self) -> int:
@@ -58,7 +59,7 @@ def good(shape: Shape, copies: Copies, file: str, newest: int) -> list[int]:
     return [
         at
         for at, copy in enumerate(copies)
-        if copy is not None and copy.versions.get(file, 0) == newest and at not in accused
+        if copy is not None and copy.rooted and copy.versions.get(file, 0) == newest and at not in accused
     ]
 
 
@@ -137,6 +138,22 @@ def blame_new(copies: Copies, position: int, files: Sequence[str]) -> None:
         if copy is not None and at != position:
             for file in files:
                 copy.blames.setdefault(file, {})[position] = None
+
+
+def root(shape: Shape, copies: Copies, files: Sequence[str]) -> bool:
+    """Whether the root of a new brick of an erasure-coded set was healed: from then on the others blame it for all that
+    there is. Before that nobody does, and it looks like a whole one.
+    """
+    new = [at for at, copy in enumerate(copies) if copy is not None and not copy.rooted]
+    sources = [copy for copy in copies if copy is not None and copy.rooted]
+    if len(sources) < shape.least:
+        return False
+    for at in new:
+        copy = copies[at]
+        assert copy is not None
+        copy.rooted = True
+        blame_new(copies, at, files)
+    return bool(new)
 
 
 def is_whole(copy: Copy | None, newest: Mapping[str, int]) -> bool:

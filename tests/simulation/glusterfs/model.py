@@ -15,16 +15,19 @@ from pathlib import Path
 import msgspec
 
 from quartermaster.backends.glusterfs.daemon import DAEMON
+from quartermaster.backends.glusterfs.facts import BRICK_MARK
+from quartermaster.backends.glusterfs.root_agent import ROOT_VERSION
 from quartermaster.host.fake import FakeMachine, FakeProcess
 from quartermaster.host.fake.machine import ROOT
 from quartermaster.support import entropy
 from quartermaster.testing.simulation import record
 
-from .lineage import FILES, Copy, blame_new, heal, is_at_rest, write
+from .lineage import FILES, Copies, Copy, blame_new, heal, is_at_rest, root, write
 from .network import CLIENT, Network
 from .records import ACCEPTED, IN_CLUSTER, REJECTED, BrickRecord, Glusterd, PeerRecord, VolumeRecord
 
 NOTICE_S = 12.0  # until a glusterd gives up one that it cannot reach any more
+ROOTED = 0.25  # the chance that the root of a new brick of an erasure-coded volume is healed, in one tick
 HEALED = 0.3  # the chance that a file which can be healed is, in one tick
 TICK_S = 1.0
 BEFRIENDED = 0.6  # the chance that who was accepted is in the cluster, in one tick
@@ -148,6 +151,7 @@ class GlusterModel:
         number = _number(machine, path)
         machine.directories[number, path] = None
         machine.files[number, f"{path}/{_MARK}"] = volume.encode()
+        machine.attributes[number, path] = {BRICK_MARK: volume.encode()}
         self.copies[address, number, path] = Copy(volume)
         self.numbers[address, path] = number
 
@@ -176,8 +180,12 @@ class GlusterModel:
         """The others of the set say of the new brick that it lacks all there is."""
         members = volume.set_of(position)
         copies = self.answering(volume, members)
-        files = [file for file in self.files_of(volume, members) if self.newest[volume.id].get(file)]
-        blame_new(copies, position - members.start, files)
+        new = self.copy_of(volume.bricks[position])
+        files = self.written(volume, members)
+        if volume.shape.data and new is not None:
+            new.rooted = not files  # nobody says anything of it until its root is healed
+        else:
+            blame_new(copies, position - members.start, files)
 
     def files_of(self, volume: VolumeRecord, members: range) -> tuple[str, ...]:
         """A file is in one set."""
@@ -193,6 +201,7 @@ class GlusterModel:
         newest[file] = newest.get(file, 0) + 1
         self.writes += 1
         self._show_pending(volume)
+        self._show_roots(volume, members, copies)
         return True
 
     # What happens by itself.
@@ -292,10 +301,30 @@ class GlusterModel:
             copies = self.answering(volume, members)
             if is_at_rest(copies):
                 continue
+            if any(copy is not None and not copy.rooted for copy in copies):
+                if entropy.source().random() < ROOTED:
+                    root(volume.shape, copies, self.written(volume, members))
+                    self._show_roots(volume, members, copies)
+                continue
             for file in self.files_of(volume, members):
                 if entropy.source().random() < self.healing:
                     self.heals += heal(volume.shape, copies, file)
+            self._show_roots(volume, members, copies)
         self._show_pending(volume)
+
+    def written(self, volume: VolumeRecord, members: range) -> list[str]:
+        return [file for file in self.files_of(volume, members) if self.newest[volume.id].get(file)]
+
+    def _show_roots(self, volume: VolumeRecord, members: range, copies: Copies) -> None:
+        """The root of a brick has a version since something was made there, or healed."""
+        if not volume.shape.data or not self.written(volume, members):
+            return
+        for at, copy in zip(members, copies, strict=True):
+            if copy is not None and copy.rooted:
+                brick = volume.bricks[at]
+                machine = self.machines[brick.address]
+                known = machine.attributes.setdefault((_number(machine, brick.path), brick.path), {})
+                known[ROOT_VERSION] = (1).to_bytes(8) + bytes(8)
 
     def _show_pending(self, volume: VolumeRecord) -> None:
         """A brick keeps a link for every entry that another one lacks."""

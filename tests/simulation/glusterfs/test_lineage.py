@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .lineage import Copy, Shape, blame_new, heal, is_split, is_whole, take_newest, write
+from .lineage import Copy, Shape, blame_new, heal, is_at_rest, is_split, is_whole, root, take_newest, write
 
 REPLICA = Shape(3)
 FILE = "file0"
@@ -93,3 +93,19 @@ def test_of_copies_that_accuse_each_other_the_newest_is_taken_where_somebody_say
     take_newest(copies, FILE)
     assert heal(REPLICA, copies, FILE)
     assert is_whole(third, {FILE: 2})
+
+
+def test_of_an_erasure_coded_set_nobody_blames_a_new_brick_before_its_root_is_healed() -> None:
+    shape = Shape(3, data=2)
+    first, second, _ = copies = [Copy("v") for _ in range(3)]
+    assert written([*copies], shape=shape)
+    new = Copy("v", rooted=False)
+    assert (first.pending, second.pending) == (0, 0)
+    assert not is_at_rest([first, second, new])
+    assert written([first, second, new], newest=1, shape=shape)
+    assert not is_whole(new, {FILE: 2})
+    assert not root(shape, [first, None, new], [FILE])  # too few to make it from
+    assert root(shape, [first, second, new], [FILE])
+    assert (first.pending, second.pending) == (1, 1)
+    assert heal(shape, [first, second, new], FILE)
+    assert is_whole(new, {FILE: 2})

@@ -140,7 +140,7 @@ class Verbs:
         volume = self._existing(asked, words[0])
         if not volume.started:
             raise RefusedError(f"Volume {volume.name} is not started (Or) All the bricks are not running.")
-        if len(words) == 1:
+        if len(words) == 1 or words[1] == "full":
             return answers.done()  # what can be healed is being healed
         if words[1] == "split-brain":
             for members in volume.sets:

@@ -11,13 +11,15 @@ from pathlib import PurePosixPath
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.facts import BrickPlace, Moved, OpenMove, VolumeFact
+from quartermaster.backends.glusterfs.filling import is_named, unfilled
 from quartermaster.backends.glusterfs.seeing import DEAD, LEAVING, Seen, brick_state, bricks_of
 from quartermaster.planning.cluster import VolumeView
 
 
 def amended(seen: Seen, volume: VolumeView, known: Moved, fact: VolumeFact, *, doomed: bool) -> Moved:
     """`doomed`: the volume is being deleted."""
-    found = _as_found(seen, volume, _closed(known, fact, doomed=doomed), fact)
+    closed = known if _may_be_empty(seen, volume, known) and not doomed else _closed(known, fact, doomed=doomed)
+    found = _as_found(seen, volume, closed, fact)
     return _yielding(seen, volume, _located(seen, volume, found, fact), fact)
 
 
@@ -43,7 +45,7 @@ def place_of(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact, bri
     and they change. It may be on one that is no node; None: nobody knows.
     """
     for place in (*bricks_of(volume, moved), *bricks_of(volume)):
-        if _is_named(place, brick):
+        if is_named(place, brick):
             return replace(place, path=brick.partition(":")[2])
     address, _, path = brick.partition(":")
     uuid = fact.peer_of(brick)
@@ -58,9 +60,14 @@ def place_of(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact, bri
     return BrickPlace(node.name if node is not None else name, name, address, str(PurePosixPath(path).parent), path)
 
 
-def _is_named(place: BrickPlace, brick: str) -> bool:
-    """One that was made at the second attempt has a longer name."""
-    return brick == place.name or brick.startswith(f"{place.name}.")
+def _may_be_empty(seen: Seen, volume: VolumeView, known: Moved) -> bool:
+    """Whether the new brick may be, although nothing is counted. Of one whose host is no node any more nobody will ever
+    know: it has to leave, and until then none of the others does.
+    """
+    move = known.open
+    if move is None or move.position not in unfilled(seen, volume):
+        return False
+    return seen.node(known.bricks[str(move.position)].host) is not None
 
 
 def _closed(known: Moved, fact: VolumeFact, *, doomed: bool) -> Moved:
@@ -83,7 +90,7 @@ def _as_found(seen: Seen, volume: VolumeView, moved: Moved, fact: VolumeFact) ->
     bricks, move = dict(moved.bricks), moved.open
     for position, place in enumerate(bricks_of(volume, moved)[: len(fact.bricks)]):
         name, is_open = fact.bricks[position], moved.open is not None and moved.open.position == position
-        if _is_named(place, name):
+        if is_named(place, name):
             continue
         found = place_of(seen, volume, moved, fact, name)
         if move is not None and is_open:

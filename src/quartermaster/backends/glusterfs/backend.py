@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import ServiceAgent
 from quartermaster.backends.glusterfs.adopter import GlusterAdopter
-from quartermaster.backends.glusterfs.cleaning import bricks_to_remove, leaves_bricks
+from quartermaster.backends.glusterfs.cleaning import bricks_to_remove, known_whole, leaves_bricks
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
+from quartermaster.backends.glusterfs.filling import root_assignments
 from quartermaster.backends.glusterfs.keeping import keeping_assignments
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.move_agent import MoveAgent
@@ -32,6 +33,7 @@ from quartermaster.backends.glusterfs.pooling import (
     pool_assignments,
     version_of,
 )
+from quartermaster.backends.glusterfs.root_agent import RootAgent
 from quartermaster.backends.glusterfs.seeing import (
     Seen,
     bases_in_pool,
@@ -73,7 +75,7 @@ class GlusterBackend:
 
     def agents(self) -> Sequence[ServiceAgent]:
         looks = Looks()
-        return (NodeAgent(), PoolAgent(looks), MoveAgent(looks), VolumeAgent(looks), SurveyAgent())
+        return (NodeAgent(), PoolAgent(looks), MoveAgent(looks), RootAgent(), VolumeAgent(looks), SurveyAgent())
 
     def volumes(self) -> GlusterVolumes:
         return GlusterVolumes()
@@ -99,6 +101,7 @@ class GlusterBackend:
             removable += [node.name] if gone else []
         assignments += pool_assignments(seen, coordinator, members, moves.moved)
         assignments += move_assignments(seen, moves, coordinator)
+        assignments += root_assignments(seen)
         assignments += keeping_assignments(view)
         known = replace(
             memory,
@@ -159,6 +162,8 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
         config["adopted"] = adopted  # directories that were somebody's before: there is more than ours in them
     if remove := bricks_to_remove(seen, node):
         config["remove"] = remove
+        if whole := known_whole(seen, remove):
+            config["whole"] = whole
         if seen.node_facts[node.host].uuid not in seen.facts.peers:
             config["apart"] = True  # the pool has let it go, perhaps while it was away: its glusterd knows nothing
     return config

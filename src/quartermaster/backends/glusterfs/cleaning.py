@@ -6,8 +6,10 @@ pool knows none either, and every copy that took its place is whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, VolumeFact
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state, bricks_of_ours
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state, bricks_of_ours, layout_in
 from quartermaster.planning.cluster import NodeView
 from quartermaster.resources.orchestration import FAILED
 
@@ -15,6 +17,15 @@ from quartermaster.resources.orchestration import FAILED
 def bricks_to_remove(seen: Seen, node: NodeView) -> list[str]:
     report = node.report(NODE)
     return _left_over(seen, node) if report is not None and report.done else []
+
+
+def known_whole(seen: Seen, paths: Sequence[str]) -> dict[str, list[str]]:
+    """Of the erasure-coded volumes among those whose left-overs go: the bricks that are whole. gluster counts nothing
+    for one that took the place of another since, be it empty.
+    """
+    named = {path.rpartition("/")[2].partition(".")[0] for path in paths}
+    coded = [one.name for one in seen.view.volumes if one.name in named and layout_in(one.details).data]
+    return {name: list(fact.bricks) for name in coded if (fact := seen.fact(name)) is not None}
 
 
 def leaves_bricks(seen: Seen, node: NodeView) -> bool:

@@ -15,9 +15,13 @@ import msgspec
 NODE = "glusterd"  # the agents; by their names the one of the node comes first
 POOL = "glusterfs-pool"
 MOVE = "glusterfs-move"
+ROOT = "glusterfs-root"
 VOLUME = "glusterfs-volume"
 
+PENDING = ".glusterfs/indices/xattrop"  # in a brick: gluster keeps a link here for every entry that is to be healed
+PENDING_BASE = "xattrop-"
 SERVERS = "servers"  # in the section of the StorageStatus: the addresses of the pool, for whoever mounts a volume
+BRICK_MARK = "trusted.glusterfs.volume-id"  # the extended attribute that every brick has
 VOLUME_PREFIX = "pvc-"  # of the directories of bricks
 
 
@@ -38,6 +42,7 @@ class VolumeFact(msgspec.Struct, frozen=True, omit_defaults=True):
     split: tuple[str, ...] = ()  # the first of the files of which no copy can be taken for the right one
     splits: int = 0  # how many of them there are
     behind: tuple[int, ...] = ()  # positions of bricks that know of less to be healed than others of their set
+    quiet: bool = False  # nothing was to be healed in any count for minutes, since the roots of new bricks were healed
     alike: tuple[int, ...] = ()  # positions of bricks that lack nothing, by all that answer beside a dead one
     processes: tuple[str, ...] = ()  # by position, "" where none runs: another one was started in between
     peers: tuple[str, ...] = ()  # by position, the UUIDs of their hosts; none where their names say it
@@ -114,13 +119,14 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     members: dict[str, str] = {}  # UUID → host, of all that we took into the pool
     moves: dict[str, Moved] = {}  # by volume
     behind: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that may lack something
+    filled: dict[str, tuple[str, ...]] = {}  # volume → new bricks of an erasure-coded one that were found to be whole
     down: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that did not run at the last look
     processes: dict[str, tuple[str, ...]] = {}  # volume → those that ran its bricks last, by position
     ended: tuple[str, ...] = ()  # the ids of the volumes that were deleted last: one that was away may bring them back
     former: tuple[str, ...] = ()  # the UUIDs of the last that the pool has let go: somebody may still be taking one in
 
 
-_FIELDS = ("members", "moves", "behind", "down", "processes", "ended", "former")
+_FIELDS = ("members", "moves", "behind", "filled", "down", "processes", "ended", "former")
 
 
 def read_memory(memory: Mapping[str, str]) -> Memory:

@@ -12,8 +12,9 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 import msgspec
 
-from quartermaster.backends.glusterfs.belonging import BRICK_MARK
 from quartermaster.backends.glusterfs.daemon import DAEMON, SOCKET, SOCKET_DIRECTORY
+from quartermaster.backends.glusterfs.facts import BRICK_MARK
+from quartermaster.backends.glusterfs.root_agent import ROOT_VERSION
 from quartermaster.host.commands import Command, Result
 from quartermaster.host.fake import FakeCommands, FakeMachine, Faults
 from quartermaster.host.fake.machine import ROOT
@@ -31,6 +32,7 @@ class FakeBrick(msgspec.Struct):
     behind: int = 0  # entries that its copy lacks
     complete: bool = True  # holds everything that was ever written and healed to it
     starts: int = 0  # of its process
+    rooted: bool = True  # its root was healed: of an erasure-coded volume nobody counts before that what it lacks
 
     @property
     def name(self) -> str:
@@ -201,6 +203,7 @@ class FakeGluster:
         self._refuse_used(new)
         made = self._make_brick(new, volume.id)
         made.behind, made.complete = volume.written, volume.written == 0
+        made.rooted = made.complete or not volume.data
         volume.bricks[position] = made
         self.settle()
 
@@ -237,6 +240,7 @@ class FakeGluster:
         if not volume.started or any(len(one) < least for one in living):
             return False
         volume.written += entries
+        self._show_roots(volume)
         for brick in volume.bricks:
             if not self._serves(brick):
                 brick.behind += entries
@@ -253,8 +257,11 @@ class FakeGluster:
                 for one in volume.sets() if healing else ():
                     sources = [brick for brick in one if self._serves(brick) and brick.complete]
                     for brick in one if len(sources) >= max(1, volume.data) else ():
-                        if self._serves(brick):
+                        if self._serves(brick) and brick.rooted:
                             brick.behind, brick.complete = 0, True
+                        elif self._serves(brick):
+                            brick.rooted = True
+                    self._show_roots(volume)
 
     def is_lost(self, name: str) -> bool:
         """Whether something that was written is nowhere any more."""
@@ -298,6 +305,13 @@ class FakeGluster:
         machine.files[number, f"{path}/{_MARK}"] = volume.encode()
         machine.attributes[number, path] = {BRICK_MARK: UUID(volume).bytes}
         return FakeBrick(address, path)
+
+    def _show_roots(self, volume: FakeVolume) -> None:
+        """Something is in them."""
+        for brick in volume.bricks if volume.data and volume.written else ():
+            if brick.rooted and self._serves(brick):
+                machine = self.machines[brick.address]
+                machine.attributes[_place(machine, brick.path)][ROOT_VERSION] = (1).to_bytes(8) + bytes(8)
 
 
 def _place(machine: FakeMachine, path: str) -> tuple[str, str]:

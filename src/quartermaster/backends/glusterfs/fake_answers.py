@@ -172,7 +172,7 @@ def _heal(volume: FakeVolume, gluster: FakeGluster, what: str) -> Result:
     """Every brick that is whole counts what another one of its set lacks."""
     found = []
     for one in volume.sets():
-        behind = max((brick.behind for brick in one), default=0)
+        behind = max((brick.behind for brick in one if brick.rooted), default=0)
         for brick in one:
             if not (brick.runs and gluster.runs(brick.address)):
                 found.append(

@@ -144,6 +144,16 @@ async def _pending_beside(gluster: Gluster, config: MoveConfig, found: VolumeInf
     return {one.brick: one.pending for one in counts if one.connected and one.brick in members}
 
 
+def _unknown_beside(config: MoveConfig, found: VolumeInfo) -> str:
+    """A brick of the same set that was none when this was decided: of an erasure-coded volume gluster counts nothing of
+    what it lacks at first.
+    """
+    names = [brick.name for brick in found.bricks]
+    begin = names.index(config.old) // found.disperse * found.disperse if found.disperse else len(names)
+    beside = names[begin : begin + found.disperse]
+    return next((name for name in beside if name != config.old and name not in config.sources), "")
+
+
 async def _refuse_last_copy(gluster: Gluster, config: MoveConfig, found: VolumeInfo) -> None:
     running = (await gluster.online()).get(config.volume, {})
     sources = [brick for brick in config.sources if brick in running]
@@ -167,6 +177,12 @@ async def _refuse_last_copy(gluster: Gluster, config: MoveConfig, found: VolumeI
         )
     if config.dead:
         return
+    if new := _unknown_beside(config, found):
+        raise HostError(
+            f"cannot give up the brick {config.old} of {config.volume}: {new} took its place since that was decided, "
+            "and may be empty",
+            hint="it is tried again when that one was filled",
+        )
     counts = await gluster.heal_counts(found)
     pending = sum(one.pending for one in counts)
     if pending or not all(one.connected for one in counts):

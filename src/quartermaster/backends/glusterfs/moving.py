@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.amending import amended, old_place, place_of
 from quartermaster.backends.glusterfs.facts import MOVE, BrickPlace, Moved, OpenMove, VolumeFact
+from quartermaster.backends.glusterfs.filling import unfilled
 from quartermaster.backends.glusterfs.keeping import is_doomed
 from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
 from quartermaster.backends.glusterfs.seeing import (
@@ -260,6 +261,8 @@ def _moved_away(seen: Seen, case: _Case, position: int, why: str) -> OpenMove | 
     begin = position - position % layout.width
     others = [at for at in range(begin, begin + layout.width) if at != position and not layout.is_arbiter(at)]
     sources = tuple(fact.bricks[at] for at in others if at < len(fact.bricks))
+    if empty := [fact.bricks[at] for at in unfilled(seen, volume) if fact.bricks[at] in sources]:
+        return f"{why}; {volume.name} is not whole: whether {empty[0]} was filled is not known yet"
     about = f"{why}: {volume.name} moves elsewhere"
     return _opening(seen, case, position, about, sources=sources, needed=layout.data or 1)
 

@@ -18,15 +18,9 @@ from msgspec.structs import replace
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import BASE_MARK, offer_base
 from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, shared_space, uuids_of
-from quartermaster.backends.glusterfs.belonging import (
-    BRICK_MARK,
-    BaseIdentity,
-    bricks_of_ours,
-    is_brick_of_ours,
-    strangers_in,
-)
+from quartermaster.backends.glusterfs.belonging import BaseIdentity, bricks_of_ours, is_brick_of_ours, strangers_in
 from quartermaster.backends.glusterfs.daemon import Identity, end_glusterd, ensure_glusterd, recorded_identity
-from quartermaster.backends.glusterfs.facts import NODE, VOLUME_PREFIX
+from quartermaster.backends.glusterfs.facts import BRICK_MARK, NODE, PENDING, PENDING_BASE, VOLUME_PREFIX
 from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import AGAIN_S
 from quartermaster.backends.glusterfs.tool import Gluster
@@ -38,8 +32,6 @@ from quartermaster.support.tasks import TaskGroup
 
 IDENTITY_FILE = ".quartermaster-brick.json"
 LABEL = "qm-gluster"
-_PENDING = ".glusterfs/indices/xattrop"  # gluster keeps a link here for every entry that is to be healed
-_PENDING_BASE = "xattrop-"
 _REMOVING_S = 60.0  # in one run, for what is left of bricks
 
 T = TypeVar("T")
@@ -153,7 +145,7 @@ class NodeAgent:
         bricks = [brick for volume in volumes.values() for brick in volume.bricks]
         # Directories have the same path on every host: that another one has a brick there says nothing of this one.
         used = {brick.name for brick in bricks if brick.uuid in ("", uuid)}
-        wholeness = _Wholeness(gluster)
+        wholeness = _Wholeness(gluster, context.desired.get("whole", {}))
         for path in there:
             volume = volumes.get(Path(path).name.partition(".")[0])
             is_used = any(name.endswith(f":{path}") for name in used)
@@ -186,8 +178,9 @@ class _Wholeness:
     one tried in the same run, for each may take all the time that its command has.
     """
 
-    def __init__(self, gluster: Gluster) -> None:
+    def __init__(self, gluster: Gluster, whole: Mapping[str, Sequence[str]]) -> None:
         self._gluster = gluster
+        self._whole = whole  # erasure-coded volume → bricks that were not empty when the leader named what is to go
         self._running: dict[str, dict[str, str]] | None = None
         self._failed = False
 
@@ -207,6 +200,8 @@ class _Wholeness:
             return False
         if volume.replica == 1 and not volume.disperse:
             return True
+        if volume.disperse and not {brick.name for brick in volume.bricks} <= set(self._whole.get(volume.name, ())):
+            return False  # of a new brick of it nothing is counted at first
         return all(one.connected and not one.pending for one in await self._gluster.heal_counts(volume))
 
 
@@ -263,6 +258,6 @@ async def _bricks(context: AgentContext, base: str) -> dict[str, int]:
             continue
         waiting: tuple[str, ...] = ()
         with suppress(HostError):
-            waiting = await context.machine.directories.entries(f"{base}/{name}/{_PENDING}")
-        found[name] = sum(not one.startswith(_PENDING_BASE) for one in waiting)
+            waiting = await context.machine.directories.entries(f"{base}/{name}/{PENDING}")
+        found[name] = sum(not one.startswith(PENDING_BASE) for one in waiting)
     return found

@@ -41,6 +41,9 @@ _LOOKS_S = 60.0  # for all that are counted, and again for all that are compared
 _RESTARTED = 16  # the same for volumes whose bricks are started
 _NAMED = 16  # split files of a volume
 _HEAL_AGAIN_S = 10.0
+_FILL_AGAIN_S = 30.0
+_QUIET_S = 300.0
+_QUIET_COUNTS = 60
 _SUSPECTS = "suspects.json"
 
 
@@ -56,6 +59,9 @@ class PoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     allow: str = ""
     watch: tuple[str, ...] = ()  # volumes that are to be counted
     compare: tuple[str, ...] = ()  # volumes with a dead brick, whose others are to be compared
+    rooted: tuple[str, ...] = ()  # new bricks whose roots were healed
+    clear: tuple[str, ...] = ()  # those among them of which a count says what they lack: to be asked is to count anew
+    empty: tuple[str, ...] = ()  # volumes with a new brick whose root was not healed yet
     gone: tuple[str, ...] = ()  # volumes that nobody has in his books: to be asked is to look whether they are there
     ended: tuple[str, ...] = ()  # ids of those among them that were deleted, and that one who was away brought back
     down: tuple[str, ...] = ()  # UUIDs of hosts that are silent: nobody waits for them
@@ -75,6 +81,8 @@ class _Kept(msgspec.Struct):
     """From one run to the next."""
 
     waits: dict[str, _Waits] = {}  # by volume
+    empty: dict[str, float] = {}  # volume with a brick that is not filled → since when, or when that was asked for
+    quiet: dict[str, tuple[tuple[str, tuple[str, ...]], float, int]] = {}  # volume → of what, since when, counts of 0
     restarted: str = ""  # the last volume whose bricks were started
     counted: str = ""  # the last volume whose entries were counted
     compared: str = ""  # the last volume whose copies were compared
@@ -296,7 +304,7 @@ class _Run:
             async with within(_LOOKS_S):
                 for volume in _in_turn(wanted, self._kept.counted, _COUNTED):
                     self._kept.counted = volume.name
-                    found[volume.name] = await _counted(self._gluster, volume, found[volume.name])
+                    found[volume.name] = await self._count_one(volume, found[volume.name])
                     await self._have_healed(volume, found[volume.name])
 
     async def _compare(self, wanted: Sequence[VolumeInfo], found: dict[str, VolumeFact]) -> None:
@@ -312,8 +320,32 @@ class _Run:
         said = all(known.get(brick.uuid) == brick.name.partition(":/")[0] for brick in volume.bricks)
         return () if said else tuple(brick.uuid for brick in volume.bricks)
 
+    async def _count_one(self, volume: VolumeInfo, fact: VolumeFact) -> VolumeFact:
+        """With whether nothing was to be healed for so long that no count can have missed it every time."""
+        found, key = await _counted(self._gluster, volume, fact), (volume.name, self.config.rooted)
+        if found.pending != 0 or not any(brick in self.config.rooted for brick in fact.bricks):
+            self._kept.quiet.pop(volume.name, None)
+            return found
+        known, since, counts = self._kept.quiet.get(volume.name, (key, asyncio.get_running_loop().time(), 0))
+        if known != key:
+            since, counts = asyncio.get_running_loop().time(), 0
+        self._kept.quiet[volume.name] = (key, since, counts + 1)
+        is_quiet = counts >= _QUIET_COUNTS and asyncio.get_running_loop().time() - since >= _QUIET_S
+        return replace(found, quiet=is_quiet)
+
+    async def _have_filled(self, volume: VolumeInfo) -> None:
+        """gluster begins with it when a brick comes, and not again where that did not work: nothing is marked yet."""
+        now = asyncio.get_running_loop().time()
+        if volume.name not in self.config.empty or not self._is_ours(volume):
+            self._kept.empty.pop(volume.name, None)
+        elif now - self._kept.empty.setdefault(volume.name, now) >= _FILL_AGAIN_S:
+            self._kept.empty[volume.name] = now
+            with suppress(HostError):
+                await self._gluster.heal(volume.name, full=True)
+
     async def _have_healed(self, volume: VolumeInfo, fact: VolumeFact) -> None:
         """Where it does not get less by itself: what could not be healed at once is tried again only after minutes."""
+        await self._have_filled(volume)
         now, before = asyncio.get_running_loop().time(), self._waits.pop(volume.name, None)
         if not fact.pending or fact.split or not self._is_ours(volume):
             return

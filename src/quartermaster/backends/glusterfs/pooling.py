@@ -7,6 +7,7 @@ from typing import Any
 
 from quartermaster.backends.glusterfs.cleaning import leaves_bricks
 from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
+from quartermaster.backends.glusterfs.filling import clear, rooted, unrooted
 from quartermaster.backends.glusterfs.keeping import is_doomed
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
@@ -196,6 +197,12 @@ def pool_assignments(
             config["dead"] = dead
         if doubtful := in_doubt(seen):
             config["compare"] = doubtful
+        if known := rooted(seen):
+            config["rooted"] = known
+        if countable := clear(seen):
+            config["clear"] = countable
+        if empty := unrooted(seen):
+            config["empty"] = empty
         wanted.append(Desired(coordinator, POOL, config, deadline_s=_POOL_S, why="one host speaks for the pool"))
     told = seen.facts_from == coordinator
     wanted += [

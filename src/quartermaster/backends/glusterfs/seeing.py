@@ -53,6 +53,8 @@ class Seen(msgspec.Struct, frozen=True):
     facts_fresh: bool  # they are what was asked for last, and the host that told them lives
     counted: frozenset[str]  # volumes whose entries were counted because it was asked for
     compared: frozenset[str]  # volumes whose living copies were compared because it was asked for
+    rooted: frozenset[str]  # new bricks that were counted when their roots were known to have been healed
+    clear: frozenset[str]  # the same for those beside which no directory was marked since
     running: frozenset[str]  # bricks that run by the word of the coordinator
     ran: frozenset[str]  # the same by whoever looked last, be it long ago
     bases: tuple[Base, ...]
@@ -99,6 +101,8 @@ def see(view: ClusterView) -> Seen:
         facts_fresh=fresh,
         counted=frozenset(asked.get("watch", ())),
         compared=frozenset(asked.get("compare", ())),
+        rooted=frozenset(asked.get("rooted", ())),
+        clear=frozenset(asked.get("clear", ())),
         running=_running(facts) if fresh and teller == memory.coordinator else frozenset(),
         ran=_running(facts),
         bases=tuple(base for node in view.nodes for base in _bases(node)),

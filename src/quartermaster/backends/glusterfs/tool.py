@@ -85,9 +85,11 @@ class Gluster:
         found = await self._look("volume", "heal", volume.name, "info", "summary", verb=verb, s=HEAL_S)
         return parsing.heal_counts(found, volume.bricks)
 
-    async def heal(self, name: str) -> None:
-        """Now, and not when the daemon that heals looks next, which may be ten minutes later. The answer is no XML."""
-        argv = ("gluster", "--mode=script", "volume", "heal", name)
+    async def heal(self, name: str, *, full: bool = False) -> None:
+        """Now, and not when the daemon that heals looks next, which may be ten minutes later. The answer is no XML.
+        With `full` also what nobody has marked.
+        """
+        argv = ("gluster", "--mode=script", "volume", "heal", name, *(("full",) if full else ()))
         await self._commands.run(Command(argv, verb=f"have {name} healed", timeout_s=LOOK_S))
 
     async def split_files(self, name: str) -> tuple[str, ...]:

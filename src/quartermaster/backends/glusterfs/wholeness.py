@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.amending import old_place
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, Memory, VolumeFact
+from quartermaster.backends.glusterfs.filling import filled, unfilled
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, is_on_device, layout_in
 from quartermaster.planning.cluster import ABANDON, NodeView, VolumeView
@@ -31,6 +32,8 @@ def remembered(seen: Seen) -> Memory:
     behind: dict[str, tuple[int, ...]] = {}
     down: dict[str, tuple[int, ...]] = {}
     processes: dict[str, tuple[str, ...]] = {}
+    known_filled = {volume.name: found for volume in seen.view.volumes if (found := filled(seen, volume))}
+    seen = replace(seen, memory=replace(seen.memory, filled=known_filled))
     for volume in seen.view.volumes:
         known, fact = seen.memory.behind.get(volume.name, ()), seen.fact(volume.name)
         if fact is not None:
@@ -68,15 +71,16 @@ def _behind(
     seen: Seen, volume: VolumeView, fact: VolumeFact, known: tuple[int, ...], down: tuple[int, ...]
 ) -> tuple[int, ...]:
     # A count from before it was asked for may be older than what it is to disprove.
+    empty = unfilled(seen, volume)
     if fact.pending == 0 and fact.healed and not down and volume.name in seen.counted:
-        return ()
+        return empty
     layout, before = layout_in(volume.details), seen.memory.down.get(volume.name, ())
     missed = [at for at in down if _could_be_written(layout, at, before, down)]
     moved = seen.memory.moves.get(volume.name)
     new = [moved.open.position] if moved is not None and moved.open is not None else []
     alike = fact.alike if volume.name in seen.compared else ()
     doubtful = [at for at in (*known, *_restarted(seen, volume.name)) if at not in alike]
-    return tuple(sorted({*doubtful, *missed, *fact.behind, *new}))
+    return tuple(sorted({*doubtful, *missed, *fact.behind, *new, *empty}))
 
 
 def _could_be_written(layout: Layout, position: int, before: tuple[int, ...], now: tuple[int, ...]) -> bool:

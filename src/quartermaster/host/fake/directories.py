@@ -99,6 +99,10 @@ class FakeDirectories:
             there = self._key(path) in self._machine.directories
             return self._machine.attributes.get(self._key(path), {}).get(name) if there else None
 
+    async def is_link(self, path: str) -> bool:
+        async with self._faults.step(f"look at {path}"):
+            return self._key(path) in self._machine.links
+
     async def write(self, path: str, data: bytes) -> bool:
         if self._machine.files.get(self._key(path)) == data:
             return False

@@ -32,7 +32,8 @@ class FakeMachine:
         self.missing_tools: set[str] = set()
         self.directories: dict[tuple[str, str], None] = {}  # (number of the file system, path)
         self.files: dict[tuple[str, str], bytes] = {}  # the same, with what is in them
-        self.attributes: dict[tuple[str, str], dict[str, bytes]] = {}  # of directories
+        self.attributes: dict[tuple[str, str], dict[str, bytes]] = {}  # the same, with their extended attributes
+        self.links: set[tuple[str, str]] = set()  # the same, of symbolic links
         self.used: dict[str, int] = {}  # bytes that are taken, by number of the file system
         self._number = 0
 
