@@ -333,6 +333,18 @@ class _Run:
         is_quiet = counts >= _QUIET_COUNTS and asyncio.get_running_loop().time() - since >= _QUIET_S
         return replace(found, quiet=is_quiet)
 
+    async def _heal(self, name: str, *, full: bool = False) -> None:
+        """A brick that is not there keeps it from being begun, and is told as such. So does a host whose daemon that
+        heals does not run, be it that it has no brick: one that was taken in after the volume was made. That is started
+        with the bricks, and the next run asks again.
+        """
+        try:
+            await self._gluster.heal(name, full=full)
+        except HostError:
+            with suppress(HostError):
+                async with self._context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
+                    await self._start_bricks_of(name)
+
     async def _have_filled(self, volume: VolumeInfo) -> None:
         """gluster begins with it when a brick comes, and not again where that did not work: nothing is marked yet."""
         now = asyncio.get_running_loop().time()
@@ -340,8 +352,7 @@ class _Run:
             self._kept.empty.pop(volume.name, None)
         elif now - self._kept.empty.setdefault(volume.name, now) >= _FILL_AGAIN_S:
             self._kept.empty[volume.name] = now
-            with suppress(HostError):
-                await self._gluster.heal(volume.name, full=True)
+            await self._heal(volume.name, full=True)
 
     async def _have_healed(self, volume: VolumeInfo, fact: VolumeFact) -> None:
         """Where it does not get less by itself: what could not be healed at once is tried again only after minutes."""
@@ -354,8 +365,7 @@ class _Run:
             return
         self._waits[volume.name] = _Waits(fact.pending, now)
         if before is not None and fact.pending >= before.count:
-            with suppress(HostError):  # a brick that is not there keeps it from being begun, and is told as such
-                await self._gluster.heal(volume.name)
+            await self._heal(volume.name)
 
 
 def _in_turn(volumes: Iterable[VolumeInfo], last: str, most: int) -> list[VolumeInfo]:
