@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from quartermaster.backends.base import Placement, Volume
 from quartermaster.backends.glusterfs.fake import FakeGluster
 from quartermaster.planning.cluster import ClusterPlan
+from quartermaster.resources.orchestration import assignment_name
 from tests.backends.conformance.bench import Bench
 from tests.backends.conformance.subjects import SUBJECTS
 
@@ -59,3 +63,13 @@ class Cluster:
         self.bench.silent.remove(host)
         if host in self.bench.lost:
             self.bench.lost.remove(host)
+
+
+async def ask_for_its_end(cluster: Cluster, name: str = VOLUME) -> str:
+    """Returns the name of the assignment by which it is deleted."""
+    view = await cluster.bench.view()
+    placed = next(volume for volume in view.volumes if volume.name == name)
+    volume = Volume(name, placed.size, Placement(placed.hosts, dict(placed.details)))
+    desired = cluster.bench.backend.volumes().desired_now(volume, view)
+    cluster.bench.ask(replace(desired, config=None))
+    return assignment_name(desired.agent, desired.host, name)

@@ -15,8 +15,7 @@ from quartermaster.backends.glusterfs.model import Peer
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import Kept
-from quartermaster.planning.cluster import ClusterView, Desired, Verdict
-from quartermaster.planning.outcomes import READY
+from quartermaster.planning.cluster import Desired, Verdict
 from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import (
@@ -27,9 +26,8 @@ from quartermaster.resources.orchestration import (
     AssignmentStatus,
     assignment_name,
 )
-from quartermaster.resources.storage import Replication
 
-from .modelled import GIB, VOLUME, Cluster
+from .modelled import VOLUME, Cluster, ask_for_its_end
 
 
 @pytest.fixture
@@ -37,16 +35,6 @@ async def cluster(tmp_path: Path) -> Cluster:
     made = Cluster(tmp_path)
     await made.begin()
     return made
-
-
-async def ask_for_its_end(cluster: Cluster, name: str = VOLUME) -> str:
-    """Returns the name of the assignment by which it is deleted."""
-    view = await cluster.bench.view()
-    placed = next(volume for volume in view.volumes if volume.name == name)
-    volume = Volume(name, placed.size, Placement(placed.hosts, dict(placed.details)))
-    desired = cluster.bench.backend.volumes().desired_now(volume, view)
-    cluster.bench.ask(replace(desired, config=None))
-    return assignment_name(desired.agent, desired.host, name)
 
 
 async def taken_over(cluster: Cluster) -> tuple[str, str]:
@@ -79,49 +67,6 @@ async def delete_by_and_by(cluster: Cluster, seen_by: str) -> None:
 
 def moves(cluster: Cluster) -> list[Assignment]:
     return [one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-move"]
-
-
-async def test_a_volume_of_one_copy_whose_host_is_given_up_is_in_the_way_of_no_deletion(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Gluster replaces no brick of a volume that is kept in one copy, and deletes nothing while a peer is away."""
-    bench, view = cluster.bench, cluster.bench.view
-
-    async def one_copy() -> ClusterView:
-        seen = await view()
-        return replace(seen, settings=replace(seen.settings, replication=Replication(replicas=1)))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(bench, "view", one_copy)
-        only = await bench.make("pvc-only", GIB)
-    await cluster.rounds(3)
-    lost = only.placement.hosts[0]
-    cluster.lose(lost)
-    await cluster.rounds(2)
-    bench.mark(lost, {ABANDON: lost}, deleting=True)
-    for name in ("pvc-only", VOLUME):
-        await ask_for_its_end(cluster, name)
-        bench.volumes[name] = replace(bench.volumes[name], kept=False)
-    for _ in range(12):
-        plan = await cluster.round()
-        for removable in plan.removable:
-            bench.nodes.pop(removable, None)
-    assert lost not in bench.nodes
-    living = next(host for host in ("h1", "h2", "h3") if host != lost)
-    pool = cluster.gluster.pool_of(bench.address(living))
-    assert (bench.address(lost) in pool.members, list(pool.volumes)) == (False, [])
-
-
-async def test_a_host_stays_ready_that_cannot_delete_a_volume_yet_and_says_so(cluster: Cluster) -> None:
-    """Else the cluster may lack a node for the very claim whose volume keeps the lost host in the pool (seed 2831)."""
-    name = await ask_for_its_end(cluster)
-    keeper = cluster.bench.assignments[name].spec.host
-    cluster.lose(next(host for host in ("h1", "h2", "h3") if host != keeper), for_good=False)
-    plan = await cluster.rounds(2)
-    assert cluster.bench.assignments[name].status.state == FAILED
-    outcome = next(plan.nodes[node.name] for node in (await cluster.bench.view()).nodes if node.host == keeper)
-    assert outcome.state == READY
-    assert "does not answer, and gluster deletes only while all do" in outcome.message
 
 
 async def test_a_volume_is_not_stopped_while_a_host_is_away(cluster: Cluster) -> None:
