@@ -105,7 +105,7 @@ async def _refuse_two_on_a_host(gluster: Gluster, config: MoveConfig) -> None:
     names = [brick.name for brick in found.bricks] if found is not None else []
     if found is None or config.old not in names or not config.needed:
         return
-    width, host = found.disperse or found.replica, config.new.partition(":")[0]
+    width, host = found.width, config.new.partition(":")[0]
     begin = names.index(config.old) // width * width
     beside = [name for name in names[begin : begin + width] if name != config.old and name.partition(":")[0] == host]
     if any(name in running for name in beside):
@@ -137,7 +137,7 @@ async def _refuse_lacking(gluster: Gluster, config: MoveConfig, found: VolumeInf
 
 async def _pending_beside(gluster: Gluster, config: MoveConfig, found: VolumeInfo) -> dict[str, int]:
     """Brick → entries to be healed that it knows of, of those that answer in the set of the old one."""
-    names, width = [brick.name for brick in found.bricks], found.disperse or found.replica
+    names, width = [brick.name for brick in found.bricks], found.width
     begin = names.index(config.old) // width * width
     counts = await gluster.heal_counts(found)
     members = names[begin : begin + width]

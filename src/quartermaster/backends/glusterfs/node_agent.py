@@ -198,7 +198,7 @@ class _Wholeness:
         running = self._running.get(volume.name, {})
         if not all(brick.name in running for brick in volume.bricks):
             return False
-        if volume.replica == 1 and not volume.disperse:
+        if volume.width == 1:
             return True
         if volume.disperse and not {brick.name for brick in volume.bricks} <= set(self._whole.get(volume.name, ())):
             return False  # of a new brick of it nothing is counted at first

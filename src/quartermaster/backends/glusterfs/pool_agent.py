@@ -381,7 +381,7 @@ def _is_suspect(fact: VolumeFact, before: bool) -> bool:
 
 
 async def _counted(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> VolumeFact:
-    if volume.replica == 1 and not volume.disperse:
+    if volume.width == 1:
         return replace(fact, pending=0)
     try:
         counts = await gluster.heal_counts(volume)
@@ -390,7 +390,7 @@ async def _counted(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> Vo
         split = await gluster.split_files(volume.name) if any(one.split_brain for one in counts) else ()
     except HostError:
         return fact  # right after a start it cannot be asked yet
-    behind = _lacking([one.pending for one in counts], volume.disperse or volume.replica)
+    behind = _lacking([one.pending for one in counts], volume.width)
     pending = sum(one.pending for one in counts)
     return replace(fact, pending=pending, split=split[:_NAMED], splits=len(split), behind=behind)
 
@@ -400,7 +400,7 @@ async def _compared(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> V
         counts = await gluster.heal_counts(volume)
     except HostError:
         return fact
-    return replace(fact, alike=_alike(counts, volume.disperse or volume.replica, _needed(volume)))
+    return replace(fact, alike=_alike(counts, volume.width, _needed(volume)))
 
 
 def _alike(counts: Sequence[HealCount], width: int, needed: int) -> tuple[int, ...]:
