@@ -30,7 +30,9 @@ class Coded(Bench):
 
     async def view(self) -> ClusterView:
         view = await super().view()
-        return replace(view, settings=replace(view.settings, replication=Replication(disperse=Disperse(2, 1))))
+        return replace(
+            view, settings=replace(view.settings, replication=Replication(disperse=Disperse(data=2, redundancy=1)))
+        )
 
 
 @pytest.fixture
