@@ -38,6 +38,7 @@ FILES = 111  # these, and two that were there; and two with their sums
 READ_MANY = f"cd /mnt/data && sha256sum --check --quiet all && test $(wc -l < all) -eq {FILES}"
 # Files of which a part is in the brick on this host.
 PARTS = f"find {MOUNTED}/pvc-* -name .glusterfs -prune -o -type f -size +0 -print | wc -l"
+RUNNING = "gluster --mode=script volume status all detail | grep -c '^Online *: Y'; true"
 # Of one of the files, in the brick on this host.
 STORED = "stat --format=%s /var/lib/quartermaster/agents/glusterd/mounts/-/*/pvc-*/file1"
 
@@ -115,6 +116,14 @@ async def two_leave_at_once(site: Site) -> None:
     await fifth.kill()
     await second.run(["sh", "-c", READ_MANY], timeout_s=LONG_S)
     await start_again(site, fifth)
+
+    async def all_run() -> bool:
+        return (await second.run(["sh", "-c", RUNNING])).text.strip() == "3"
+
+    # The status may be from before its brick ran again, and whoever has it mounted comes back to it later still.
+    await site.until("all three bricks run", all_run, timeout_s=LONG_S)
     await until_whole(site, 3)
+    await site.qm("volume", "unmount", "/mnt/data", host=second)
+    await site.qm("volume", "mount", "data", "/mnt/data", host=second)
     await fourth.kill()
     await second.run(["sh", "-c", READ_MANY], timeout_s=LONG_S)
