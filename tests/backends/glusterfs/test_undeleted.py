@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.backends.base import Volume
 from quartermaster.planning.cluster import ClusterView
 from quartermaster.planning.outcomes import READY
 from quartermaster.resources.marks import ABANDON
@@ -23,19 +24,24 @@ async def cluster(tmp_path: Path) -> Cluster:
     return made
 
 
-async def test_a_volume_of_one_copy_whose_host_is_given_up_is_in_the_way_of_no_deletion(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Gluster replaces no brick of a volume that is kept in one copy, and deletes nothing while a peer is away."""
-    bench, view = cluster.bench, cluster.bench.view
+async def in_one_copy(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, name: str, size: int) -> Volume:
+    view = cluster.bench.view
 
-    async def one_copy() -> ClusterView:
+    async def with_one_copy() -> ClusterView:
         seen = await view()
         return replace(seen, settings=replace(seen.settings, replication=Replication(replicas=1)))
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench, "view", one_copy)
-        only = await bench.make("pvc-only", GIB)
+        patched.setattr(cluster.bench, "view", with_one_copy)
+        return await cluster.bench.make(name, size)
+
+
+async def test_a_volume_of_one_copy_whose_host_is_given_up_is_in_the_way_of_no_deletion(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gluster replaces no brick of a volume that is kept in one copy, and deletes nothing while a peer is away."""
+    bench = cluster.bench
+    only = await in_one_copy(cluster, monkeypatch, "pvc-only", GIB)
     await cluster.rounds(3)
     lost = only.placement.hosts[0]
     cluster.lose(lost)
@@ -64,3 +70,26 @@ async def test_a_host_stays_ready_that_cannot_delete_a_volume_yet_and_says_so(cl
     outcome = next(plan.nodes[node.name] for node in (await cluster.bench.view()).nodes if node.host == keeper)
     assert outcome.state == READY
     assert "does not answer, and gluster deletes only while all do" in outcome.message
+
+
+async def test_the_brick_of_a_given_up_host_goes_beside_no_other_of_a_volume_that_is_being_deleted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes the volume over to delete it would find two copies on a host, and move one (seeds 47 and 120)."""
+    bench = cluster.bench
+    bench.add("h4")
+    await cluster.rounds(3)
+    # There is less room on the only host that has no copy.
+    assert (await in_one_copy(cluster, monkeypatch, "pvc-large", 2 * GIB)).placement.hosts == ("h4",)
+    await cluster.rounds(1)
+    await ask_for_its_end(cluster)
+    bench.volumes[VOLUME] = replace(bench.volumes[VOLUME], kept=False)
+    cluster.lose("h3")
+    bench.mark("h3", {ABANDON: "h3"}, deleting=True)
+    places = []
+    for _ in range(8):
+        await cluster.round()
+        pool = cluster.gluster.pool_of(bench.address("h1"))
+        places += [[brick.address for brick in one.bricks] for one in pool.volumes.values() if one.name == VOLUME]
+    assert [bench.address(host) for host in ("h1", "h2", "h4")] in [sorted(one) for one in places]
+    assert all(len(set(one)) == len(one) for one in places)

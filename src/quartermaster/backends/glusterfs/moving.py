@@ -300,7 +300,7 @@ def _target(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove, rooms:
     beside = [
         ((place.node, _zone(seen, place)), brick_state(seen, place)[0] == DEAD)
         for number, place in enumerate(places[begin : begin + layout.width], begin)
-        if move.needed and number != move.position
+        if number != move.position
     ]
     size = -(-volume.size // max(1, len(places) // layout.width)) if move.needed else 0
     # The very place that is to be given up is no way out.
@@ -309,8 +309,10 @@ def _target(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove, rooms:
     found = choose_substitute(left, layout, size, move.position, [one for one, _ in beside])
     if isinstance(found, Room):
         return found
-    # Beside a copy that is dead, and that may be back one day: better than none.
-    return choose_substitute(left, layout, size, move.position, [one for one, is_dead in beside if not is_dead])
+    # Beside a copy that is dead, and that may be back one day: better than none. Beside any where nothing is wanted any
+    # more, but not sooner: whoever takes the volume over to delete it would find two copies on a host, and move one.
+    living = [one for one, is_dead in beside if not is_dead] if move.needed else []
+    return choose_substitute(left, layout, size, move.position, living)
 
 
 def _as_if_all_stayed(seen: Seen) -> Seen:
