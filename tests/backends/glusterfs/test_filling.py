@@ -6,11 +6,13 @@ which on what it lacks is counted, and the rest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.backends.glusterfs import pool_agent
 from quartermaster.backends.glusterfs.facts import BRICK_MARK, read_memory
 from quartermaster.backends.glusterfs.fake import FakeBrick
 from quartermaster.backends.glusterfs.root_agent import ROOT_VERSION
@@ -128,9 +130,8 @@ async def test_of_a_volume_that_is_empty_by_an_older_look_nothing_is_concluded(c
     assert VOLUME in pool.config["empty"]
 
 
-async def test_a_directory_that_is_marked_may_hide_what_is_in_it(cluster: Cluster) -> None:
-    assert cluster.gluster.write(VOLUME, 7)
-    await replaced(cluster)
+def mark_a_directory(cluster: Cluster) -> Callable[[], None]:
+    """As whoever makes files in it does, on a brick beside the new one; the answer takes that back."""
     volume = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME)
     path = next(brick.path for brick in volume.bricks if brick.address == cluster.bench.address("h1"))
     machine = cluster.bench.machines["h1"]
@@ -138,10 +139,31 @@ async def test_a_directory_that_is_marked_may_hide_what_is_in_it(cluster: Cluste
     mark = (number, f"{path}/{INDEX}/{ENTRY}")
     machine.files[mark] = b""
     machine.links.add((number, f"{path}/.glusterfs/0a/1b/{ENTRY}"))
+    return lambda: machine.files.__delitem__(mark)
+
+
+async def test_a_directory_that_is_marked_may_hide_what_is_in_it(cluster: Cluster) -> None:
+    assert cluster.gluster.write(VOLUME, 7)
+    await replaced(cluster)
+    take_back = mark_a_directory(cluster)
     await cluster.rounds(8)
     assert not filled(cluster)
-    del machine.files[mark]
+    take_back()
     await cluster.rounds(8)
+    assert filled(cluster)
+
+
+async def test_where_a_directory_is_always_marked_many_counts_of_nothing_over_minutes_have_to_do(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cluster.gluster.write(VOLUME, 7)
+    await replaced(cluster)
+    mark_a_directory(cluster)
+    monkeypatch.setattr(pool_agent, "_QUIET_COUNTS", 3)
+    await cluster.rounds(12)
+    assert not filled(cluster)  # so many counts, and no minutes
+    monkeypatch.setattr(pool_agent, "_QUIET_S", 0.0)
+    await cluster.rounds(4)
     assert filled(cluster)
 
 

@@ -82,7 +82,7 @@ class _Kept(msgspec.Struct):
 
     waits: dict[str, _Waits] = {}  # by volume
     empty: dict[str, float] = {}  # volume with a brick that is not filled → since when, or when that was asked for
-    quiet: dict[str, tuple[tuple[str, tuple[str, ...]], float, int]] = {}  # volume → of what, since when, counts of 0
+    quiet: dict[str, tuple[tuple[str, ...], float, int]] = {}  # volume → new bricks, since when, counts of 0
     restarted: str = ""  # the last volume whose bricks were started
     counted: str = ""  # the last volume whose entries were counted
     compared: str = ""  # the last volume whose copies were compared
@@ -322,16 +322,15 @@ class _Run:
 
     async def _count_one(self, volume: VolumeInfo, fact: VolumeFact) -> VolumeFact:
         """With whether nothing was to be healed for so long that no count can have missed it every time."""
-        found, key = await _counted(self._gluster, volume, fact), (volume.name, self.config.rooted)
-        if found.pending != 0 or not any(brick in self.config.rooted for brick in fact.bricks):
-            self._kept.quiet.pop(volume.name, None)
+        found, now = await _counted(self._gluster, volume, fact), asyncio.get_running_loop().time()
+        new = tuple(brick for brick in fact.bricks if brick in self.config.rooted)
+        known, since, counts = self._kept.quiet.pop(volume.name, ((), now, 0))
+        if found.pending != 0 or not new:
             return found
-        known, since, counts = self._kept.quiet.get(volume.name, (key, asyncio.get_running_loop().time(), 0))
-        if known != key:
-            since, counts = asyncio.get_running_loop().time(), 0
-        self._kept.quiet[volume.name] = (key, since, counts + 1)
-        is_quiet = counts >= _QUIET_COUNTS and asyncio.get_running_loop().time() - since >= _QUIET_S
-        return replace(found, quiet=is_quiet)
+        if known != new:
+            since, counts = now, 0
+        self._kept.quiet[volume.name] = (new, since, counts + 1)
+        return replace(found, quiet=counts >= _QUIET_COUNTS and now - since >= _QUIET_S)
 
     async def _heal(self, name: str, *, full: bool = False) -> None:
         """A brick that is not there keeps it from being begun, and is told as such. So does a host whose daemon that
