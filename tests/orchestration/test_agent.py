@@ -156,6 +156,20 @@ async def test_a_disk_that_is_plugged_in_is_noticed_by_itself() -> None:
 
 
 @simulated()
+async def test_the_disks_are_looked_at_after_a_run_that_may_have_changed_them_and_after_no_other() -> None:
+    async with cluster() as made:
+        agent = made.host("h1", OnDisks("ondisks"))
+        await settled()
+        before = agent.inventory.looks
+        await made.assign("h1", {"say": "hello"})
+        await settled()
+        assert (len(made.echoes["h1"].configured), agent.inventory.looks) == (1, before)
+        await made.store.create(assignment_of("ondisks"))
+        await settled()
+        assert agent.inventory.looks == before + 1
+
+
+@simulated()
 async def test_who_has_file_systems_on_disks_looks_again_at_once_when_one_comes_or_goes_and_nobody_else_does() -> None:
     async with cluster(timings=replace(TIMINGS, verify_s=3_600.0)) as made:
         other = OnDisks("ondisks")

@@ -1,7 +1,7 @@
 """What a host has: its devices with the verdict on each, its addresses, its facts.
 
-Looked at when something happens to the devices, after every assignment that may have changed them, and now and then.
-A new disk is noticed by itself. Only a difference is written.
+Looked at when something happens to the devices, after every run of an agent that puts file systems on them, and now and
+then. A new disk is noticed by itself. Only a difference is written.
 """
 
 from __future__ import annotations

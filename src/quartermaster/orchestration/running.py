@@ -104,7 +104,7 @@ class AssignmentRunner:
         finished: Callable[[], None] = lambda: None,
     ) -> None:
         """`ready` says why an agent cannot work yet, or nothing; `finished` is called after each run that may have
-        changed the host.
+        changed the disks of the host.
         """
         self.runs = 0
         self._host = host
@@ -203,10 +203,12 @@ class AssignmentRunner:
                 await self._say(store, assignment, memory, status)
             self.runs += 1
             outcome = await self._attempt(store, assignment, memory, run, status)
-        self._finished()
+        changes_disks = isinstance(self._agents[assignment.spec.agent], KnowsFileSystems)
+        if changes_disks:
+            self._finished()
         await self._say(store, assignment, memory, outcome)
         news = outcome.state == SUCCEEDED and (before.state, before.result) != (SUCCEEDED, outcome.result)
-        if news and isinstance(self._agents[assignment.spec.agent], KnowsFileSystems):
+        if news and changes_disks:
             self._retry_failed()
         if outcome.state == FAILED:
             delay_s = _RETRY.delay_s(memory.failures)

@@ -6,7 +6,7 @@ and here each write is one transaction that compares the revision that was read 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from quartermaster.resources import Lease
@@ -31,6 +31,7 @@ from quartermaster.stores.objects.reading import (
     stored_document,
     watch_objects,
 )
+from quartermaster.stores.objects.remembered import Remembered
 from quartermaster.stores.unreadable import last_seen, typed
 from quartermaster.support import clock, entropy
 from quartermaster.support.errors import (
@@ -43,6 +44,7 @@ from quartermaster.support.errors import (
 )
 
 T = TypeVar("T", bound=Object)
+_Prepare = Callable[[Document], Document]  # from what is stored to what is to be
 _GENERATE_ATTEMPTS = 8
 _APPLY_ATTEMPTS = 16
 _GENERATED_NAME_LIMIT = 63 - 5
@@ -52,9 +54,11 @@ _READ_AGAIN = "read it again and repeat the change"
 class _OvertakenError(ConflictError):
     """Another writer came between our read and our write.
 
-    `gone` says that what was read is there no more, and that an attempt of ours whose answer was lost may have been it.
+    `absent` says that nothing has the name now; `gone` that what was read is there no more, and that an attempt of ours
+    whose answer was lost may have been it.
     """
 
+    absent = False
     gone = False
 
 
@@ -74,6 +78,7 @@ class ObjectStore:
         self.kv = kv
         self._manager = manager
         self._leases = LeaseHolder(kv)
+        self._remembered = Remembered()
 
     @property
     def url(self) -> str:
@@ -81,7 +86,9 @@ class ObjectStore:
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
         info = kind_of(kind)
-        return typed(kind, stored_document(info, await self._entry(info, name, namespace)))
+        entry = await self._entry(info, name, namespace)
+        self._remembered.keep(entry)
+        return typed(kind, stored_document(info, entry))
 
     async def list(
         self,
@@ -124,36 +131,22 @@ class ObjectStore:
     async def update(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
         info = kind_of(obj)
         sent = _with_namespace(info, to_document(obj))
-        entry = await self._read_for_update(info, sent)
-        stored = stored_document(info, entry)
-        new = rules.prepare_update(info, stored, fill_defaults(sent))
-        new = track_update(
-            full_schema_of(type(obj)),
-            stored,
-            new,
-            manager=self._manager,
-            api_version=info.api_version,
-            now=clock.timestamp(),
-        )
-        return cast(T, await self._replace(type(obj), entry, stored, new, _Manner(fence, dry_run)))
+
+        def prepare(stored: Document) -> Document:
+            return rules.prepare_update(info, stored, fill_defaults(sent))
+
+        return cast(T, await self._write_back(type(obj), sent, prepare, _Manner(fence, dry_run)))
 
     async def update_status(self, obj: T, *, fence: Fence | None = None, dry_run: bool = False) -> T:
         info = kind_of(obj)
         if not info.status_subresource:
             raise InvalidError(f"cannot write the status of {info.kind}: the kind has none")
         sent = _with_namespace(info, to_document(obj))
-        entry = await self._read_for_update(info, sent)
-        stored = stored_document(info, entry)
-        new = track_update(
-            full_schema_of(type(obj)),
-            stored,
-            rules.prepare_status(info, stored, fill_defaults(sent)),
-            manager=self._manager,
-            api_version=info.api_version,
-            now=clock.timestamp(),
-            subresource="status",
-        )
-        return cast(T, await self._replace(type(obj), entry, stored, new, _Manner(fence, dry_run)))
+
+        def prepare(stored: Document) -> Document:
+            return rules.prepare_status(info, stored, fill_defaults(sent))
+
+        return cast(T, await self._write_back(type(obj), sent, prepare, _Manner(fence, dry_run), "status"))
 
     async def apply(
         self,
@@ -246,6 +239,40 @@ class ObjectStore:
             raise NotFoundError(f"cannot find {rules.named(info, namespace if info.namespaced else '', name)}")
         return entry
 
+    async def _write_back(
+        self, cls: type[Object], sent: Document, prepare: _Prepare, manner: _Manner, subresource: str = ""
+    ) -> Object:
+        """Put what becomes of `sent` in the place of the version that it names."""
+        info = kind_of(cls)
+
+        def changed(entry: Entry) -> tuple[Document, Document]:
+            stored = stored_document(info, entry)
+            new = track_update(
+                full_schema_of(cls),
+                stored,
+                prepare(stored),
+                manager=self._manager,
+                api_version=info.api_version,
+                now=clock.timestamp(),
+                subresource=subresource,
+            )
+            _strip_version(stored)
+            _strip_version(new)
+            return stored, new
+
+        entry = self._remembered.version(_key(info, sent), sent["metadata"].get("resourceVersion", ""))
+        stored, new = changed(entry) if entry is not None else ({}, {})
+        if entry is None or new == stored or manner.dry_run:
+            # Nothing that is written would find out whether that version is still the one in the store.
+            entry = await self._read_for_update(info, sent)
+            stored, new = changed(entry)
+        try:
+            return await self._replace(cls, entry, stored, new, manner)
+        except _OvertakenError as error:
+            if error.absent:
+                raise NotFoundError(f"cannot find {rules.describe(info, sent)}") from None
+            raise
+
     async def _read_for_update(self, info: Kind, sent: Document) -> Entry:
         meta = sent["metadata"]
         entry = await self._entry(info, meta.get("name", ""), meta.get("namespace", ""))
@@ -319,12 +346,15 @@ class ObjectStore:
         value = encode_document(new)
         compares = [Compare(entry.key, modified=entry.modified)]
         outcome = await self._put(info, compares, Put(entry.key, value), new, fence)
-        if outcome.succeeded:
-            return outcome.revision
         have = outcome.current.get(entry.key)
-        if outcome.repeated and have is not None and have.value == value:
-            return have.modified
-        raise _overtaken(info, new, entry, outcome)
+        if outcome.succeeded:
+            written = Entry(entry.key, value, entry.created, outcome.revision)
+        elif outcome.repeated and have is not None and have.value == value:
+            written = have
+        else:
+            raise _overtaken(info, new, entry, outcome)
+        self._remembered.keep(written)
+        return written.modified
 
     async def _put(
         self, info: Kind, compares: Sequence[Compare], put: Put, new: Document, fence: Fence | None
@@ -437,6 +467,7 @@ def _changed(info: Kind, document: Document) -> ConflictError:
 def _overtaken(info: Kind, document: Document, entry: Entry, outcome: Outcome) -> _OvertakenError:
     error = _OvertakenError(_changed_text(info, document), hint=_READ_AGAIN)
     have = outcome.current.get(entry.key)
+    error.absent = have is None
     error.gone = outcome.repeated and (have is None or have.created != entry.created)
     return error
 
