@@ -215,6 +215,12 @@ class ModelledCluster:
             assert asyncio.get_running_loop().time() < deadline, f"wanted {hosts}: {memory.seats}, {voters}"
             await asyncio.sleep(0.5)
 
+    async def until_there(self, host: str, phase: str) -> None:
+        """Until a member on that host is in that phase, or there is none."""
+        async with asyncio.timeout(300.0):
+            while phase != "".join(seat.phase for seat in (await self.memory()).seats if seat.host == host):
+                await asyncio.sleep(0.5)
+
     def daemons(self) -> list[str]:
         """The hosts on which a member runs."""
         return sorted(

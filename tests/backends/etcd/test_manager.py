@@ -200,6 +200,20 @@ async def test_a_member_is_added_only_when_its_certificates_are_there() -> None:
 
 
 @simulated()
+async def test_a_host_that_was_silent_while_it_made_ready_is_chosen_again_as_soon_as_it_is_back() -> None:
+    async with modelled("h1", "h2", "h3") as made:
+        made.certified = lambda host: host != "h3"
+        await made.until_there("h3", "preparing")
+        made.lose("h3")
+        await made.until_there("h3", "")
+        began = asyncio.get_running_loop().time()
+        made.host("h3")
+        made.certified = lambda _host: True
+        await made.settle("h1", "h2", "h3")
+        assert asyncio.get_running_loop().time() - began < SETTINGS.unfit_s / 2
+
+
+@simulated()
 async def test_a_second_look_changes_nothing() -> None:
     async with modelled("h1", "h2", "h3") as made:
         await made.settle("h1", "h2", "h3")

@@ -22,7 +22,7 @@ from quartermaster.backends.etcd.tool import CLIENT_PORT, PEER_PORT, EtcdTool
 from quartermaster.engine.controller import Scope
 from quartermaster.planning.cluster import Desired
 from quartermaster.planning.health import HostHealth
-from quartermaster.planning.quorum import Move, Quorum, decide
+from quartermaster.planning.quorum import Move, Place, Quorum, decide
 from quartermaster.resources.model import Key
 from quartermaster.resources.orchestration import FAILED, Assignment, Host
 from quartermaster.support.errors import RefusedError
@@ -200,12 +200,15 @@ class Membership:
 
     async def _prepare(self, book: Book, sight: Sight, quorum: Quorum, seat: Seat) -> bool:
         """The host shows that a member could run there before etcd hears of it."""
-        wrong = self._why_not(quorum, seat)
-        assignment = None if wrong else await self._assign(seat, prepare=True)
+        if not_wanted := self._why_not(quorum, seat):
+            return await self._give_up(book, seat, not_wanted)
+        unfit = self._why_unfit(quorum, seat)
+        assignment = None if unfit else await self._assign(seat, prepare=True)
         if assignment is not None and assignment.status.state == FAILED and _is_current(assignment):
-            wrong = assignment.status.message or "it could not make ready"
-        if wrong:
-            return await self._give_up(book, seat, wrong)
+            unfit = assignment.status.message or "it could not make ready"
+        if unfit:
+            self._pass_over(seat.host, unfit)
+            return await self._give_up(book, seat, unfit)
         if assignment is None or not is_done(assignment) or not self._certified(seat.host):
             return False
         joining = replace(seat, phase="joining")
@@ -213,22 +216,31 @@ class Membership:
         return await self._join(book, sight, quorum, joining)
 
     def _why_not(self, quorum: Quorum, seat: Seat) -> str:
-        """Why the host that was chosen is not to get a member after all."""
-        now = asyncio.get_running_loop().time()
-        place = next((one for one in quorum.places if one.host == seat.host), None)
+        """Why the host that was chosen is not to get a member after all, through no fault of its own: one that was
+        silent for a moment may be chosen again at once.
+        """
+        place = _place_of(quorum, seat.host)
         if place is None or place.leaving or not place.healthy:
             return f"host {seat.host} is no longer there"
         if place.unfit:
-            return place.unfit
-        if now - self._began.setdefault(seat.id, now) > self._settings.prepare_s:
-            return f"host {seat.host} did not get ready within {self._settings.prepare_s:g} s"
+            return ""
         move = decide(quorum).move
         return "" if move is not None and move.kind == "add" else "another member is not needed any more"
 
-    async def _give_up(self, book: Book, seat: Seat, why: str) -> bool:
+    def _why_unfit(self, quorum: Quorum, seat: Seat) -> str:
         now = asyncio.get_running_loop().time()
+        place = _place_of(quorum, seat.host)
+        if place is not None and place.unfit:
+            return place.unfit
+        if now - self._began.setdefault(seat.id, now) > self._settings.prepare_s:
+            return f"host {seat.host} did not get ready within {self._settings.prepare_s:g} s"
+        return ""
+
+    def _pass_over(self, host: str, why: str) -> None:
+        self._unfit[host] = (why, asyncio.get_running_loop().time() + self._settings.unfit_s)
+
+    async def _give_up(self, book: Book, seat: Seat, why: str) -> bool:
         _log.warning("a host does not get a member of etcd", host=seat.host, member=seat.id, reason=why)
-        self._unfit[seat.host] = (why, now + self._settings.unfit_s)
         self._events.record(book.object, "MemberGivenUp", f"{seat.id} on host {seat.host}: {why}", type="Warning")
         await book.write(with_seat(book.memory, replace(seat, phase="removing", why=why)))
         return True
@@ -238,12 +250,15 @@ class Membership:
         known = self._assigning.get(seat.host, AGENT)
         started = known is not None and (known.spec.desired or {}).get("member") == seat.id
         if started and known is not None and not (known.spec.desired or {}).get("prepare"):
+            self._pass_over(seat.host, "etcd does not know it any more")
             return await self._give_up(book, seat, "etcd does not know it any more")
         move = decide(quorum).move
         if move is None or move.kind != "add":
             return await self._give_up(book, seat, "another member is not needed any more")
         if (other := sight.has_address_of(seat)) is not None:
-            return await self._give_up(book, seat, f"{other.name or 'another member'} is at {seat.config.address}")
+            taken = f"{other.name or 'another member'} is at {seat.config.address}"
+            self._pass_over(seat.host, taken)
+            return await self._give_up(book, seat, taken)
         try:
             await self._tool.add_learner(seat.config.peer_url)
         except RefusedError as error:
@@ -260,8 +275,7 @@ class Membership:
         entry = sight.entry(seat)
         assignment = await self._assign(seat, begun=entry is not None and bool(entry.name))
         if assignment is not None and assignment.status.state == FAILED and _is_current(assignment):
-            why = assignment.status.message or "it could not start"
-            self._unfit[seat.host] = (why, asyncio.get_running_loop().time() + self._settings.unfit_s)
+            self._pass_over(seat.host, assignment.status.message or "it could not start")
 
     async def _remove(self, book: Book, sight: Sight, quorum: Quorum, seat: Seat) -> bool:
         entry = sight.entry(seat)
@@ -301,6 +315,10 @@ class Membership:
             self.says = why
             _log.info("etcd", decision=why)
             self._events.record(book.object, "Membership", why)
+
+
+def _place_of(quorum: Quorum, host: str) -> Place | None:
+    return next((one for one in quorum.places if one.host == host), None)
 
 
 def _is_current(assignment: Assignment) -> bool:
