@@ -20,7 +20,7 @@ from quartermaster.resources.marks import HOSTNAME_LABEL, MOUNT_FINALIZER, provi
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.mounts import ENDING, GRANTED, REFUSED, WAITING, ClaimName, Mount, MountSpec, MountStatus
 from quartermaster.stores.kv.base import Put
-from quartermaster.support.errors import DeadlineError, HostError
+from quartermaster.support.errors import DeadlineError, HostError, UnavailableError
 from quartermaster.testing.simulation import simulated
 
 from .world import KEY, NAMESPACE, TYPE, World, claim, is_bound, is_gone, storage_class, until
@@ -211,6 +211,22 @@ async def test_where_nobody_leads_the_host_is_told_so_and_its_wish_is_taken_back
         await ask(world.store, wish("h1"), timeout_s=600, tell=print)
     assert asyncio.get_running_loop().time() < 30
     assert await mounts_of_host(world.store, NAMESPACE, "h1") == ()
+
+
+@simulated()
+async def test_who_is_interrupted_ends_though_the_wish_cannot_be_taken_back() -> None:
+    world = World()
+
+    async def lost(*_: Any, **__: Any) -> None:
+        raise UnavailableError("the store does not answer")
+
+    world.store.delete = lost  # type: ignore[assignment]
+    asking = asyncio.create_task(ask(world.store, wish("h1"), timeout_s=600, tell=print))
+    await asyncio.sleep(1)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert [mount.spec.host for mount in await mounts_of_host(world.store, NAMESPACE, "h1")] == ["h1"]
 
 
 @simulated()

@@ -27,6 +27,7 @@ from quartermaster.support.errors import (
     DeadlineError,
     HostError,
     NotFoundError,
+    QuartermasterError,
     RefusedError,
 )
 
@@ -128,10 +129,13 @@ class _Asking:
             self._uid = self._found.metadata.uid
 
     async def give_up(self) -> None:
-        """Where it does not come to it, the wish stays until it is granted or `qm volume unmount` takes it back."""
+        """Where it does not come to it, the wish stays until it is granted or `qm volume unmount` takes it back.
+
+        Why it was given up is what the caller has to hear, above all that it was interrupted.
+        """
         mount = self._found
         if mount is not None and mount.status.state not in (GRANTED, ENDING):
-            with suppress(TimeoutError):
+            with suppress(TimeoutError, QuartermasterError):
                 async with within(_WITHDRAW_S):
                     await _delete(self._store, mount)
 

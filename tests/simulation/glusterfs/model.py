@@ -53,7 +53,7 @@ class GlusterModel:
         self.locks: dict[tuple[str, str], str] = {}  # (UUID, volume) → UUID of who has it
         self.copies: dict[tuple[str, str, str], Copy] = {}  # (address, number of the file system, path)
         self.numbers: dict[tuple[str, str], str] = {}  # (address, path) → the number: no path is a brick twice
-        self.delicate = 0  # bricks of erasure-coded volumes that are being replaced at this moment
+        self.delicate = 0  # bricks that are being replaced at this moment where no other one may go meanwhile
         self.writes = 0
         self.heals = 0
         self.healing = HEALED

@@ -14,12 +14,12 @@ from .invariants import FOREIGN, HEALED, KEPT, NO_LOSS, RIGHT_BRICK
 from .test_scenario import MODULE
 
 MUTANTS = Path(__file__).parent / "mutants"
-MOST_SEEDS = 12
+MOST_SEEDS = 40  # about one in seven shows a mistake, and of an empty brick one in thirty
 
 
 class Caught(NamedTuple):
     by: tuple[str, ...]
-    first: int = 0  # the seed from which on it is looked for: about one in seven shows a mistake, and it need not be 0
+    first: int = 0  # a seed that shows it, or the next one does: which ones do changes with every change of the product
 
 
 CAUGHT = {
@@ -27,7 +27,7 @@ CAUGHT = {
     "wrong-brick-replaced": Caught((RIGHT_BRICK, HEALED, NO_LOSS)),
     "owner-ignored": Caught((FOREIGN,)),
     "left-over-removed-early": Caught((HEALED, KEPT)),
-    "empty-brick-taken-for-whole": Caught((HEALED, NO_LOSS), first=25),
+    "empty-brick-taken-for-whole": Caught((HEALED, NO_LOSS), first=12),
 }
 
 

@@ -70,17 +70,21 @@ class Verbs:
 
     def parts(self, address: str, words: Sequence[str]) -> Parts:
         """What the gluster of a host does when it is given these words; returns the answer."""
-        delicate = words[1] == "replace-brick" and self._is_coded(address, words[2])
+        delicate = words[1] == "replace-brick" and self._has_none_to_spare(address, words[2])
         self._model.delicate += delicate
         try:
             return (yield from self._parts(address, words))
         finally:
             self._model.delicate -= delicate
 
-    def _is_coded(self, address: str, name: str) -> bool:
+    def _has_none_to_spare(self, address: str, name: str) -> bool:
+        """Whether a volume keeps no content any more if two bricks of a set go: the one that is replaced and another."""
         daemon = self._model.running(address)
         known = daemon.volumes.get(name) if daemon is not None else None
-        return known is not None and bool(known.shape.data)
+        if known is None:
+            return False
+        contents = sum(known.shape.keeps_content(at) for at in range(known.shape.width))
+        return contents - 2 < known.shape.least
 
     def _parts(self, address: str, words: Sequence[str]) -> Parts:
         noun, verb, *rest = words
