@@ -78,7 +78,7 @@ class Verbs:
             self._model.delicate -= delicate
 
     def _has_none_to_spare(self, address: str, name: str) -> bool:
-        """Whether a volume keeps no content any more if two bricks of a set go: the one that is replaced and another."""
+        """Whether no content is left where two bricks of a set go: the one that is being replaced and another."""
         daemon = self._model.running(address)
         known = daemon.volumes.get(name) if daemon is not None else None
         if known is None:
