@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Volume
 from quartermaster.backends.glusterfs.backend import node_config
-from quartermaster.backends.glusterfs.facts import BrickPlace, read_memory, write_memory
+from quartermaster.backends.glusterfs.cleaning import bricks_to_remove, leaves_bricks
+from quartermaster.backends.glusterfs.facts import BrickPlace, Moved, OpenMove, read_memory, write_memory
 from quartermaster.backends.glusterfs.keeping import FORGET, volume_config
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
@@ -188,6 +189,24 @@ async def test_a_host_that_the_pool_has_let_go_removes_what_is_left_of_bricks_by
     cluster.bench.ask(Desired("h3", "glusterd", config))
     await cluster.bench.work()
     assert (number, left) not in machine.directories
+
+
+async def test_a_node_waits_with_what_is_left_of_bricks_until_every_copy_is_whole(cluster: Cluster) -> None:
+    """The pool may have let it go before that: then its disks would go with an old brick on them."""
+    machine = cluster.bench.machines["h3"]
+    number, brick = next((number, path) for number, path in machine.directories if path.endswith(VOLUME))
+    machine.directories[number, f"{brick}.m7"] = None
+    await cluster.bench.work(again=True)
+    cluster.bench.mark("h3", deleting=True)
+    seen = see(await cluster.bench.view())
+    node = next(one for one in seen.view.nodes if one.host == "h3")
+    moving = Moved(open=OpenMove(2, "10.0.0.3:/b/pvc-1", "its node is to go"))
+    for memory in (replace(seen.memory, behind={VOLUME: (1,)}), replace(seen.memory, moves={VOLUME: moving})):
+        waiting = replace(seen, memory=memory)
+        assert bricks_to_remove(waiting, node) == []
+        assert leaves_bricks(waiting, node)
+    assert bricks_to_remove(seen, node) == [f"{brick}.m7"]
+    assert leaves_bricks(seen, node)
 
 
 @pytest.mark.slow

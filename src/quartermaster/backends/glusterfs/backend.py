@@ -193,6 +193,8 @@ def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
     if held:
         count = "a volume moves" if len(held) == 1 else f"{len(held)} volumes move"
         return f"{count} to other nodes: {', '.join(held[:3])}"
+    if not is_in_pool(seen, node) and leaves_bricks(seen, node):
+        return "what its volumes have left on it goes when every copy of them is whole"
     return "it is being taken out of the pool"
 
 

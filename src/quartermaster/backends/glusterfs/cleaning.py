@@ -29,45 +29,55 @@ def known_whole(seen: Seen, paths: Sequence[str]) -> dict[str, list[str]]:
 
 
 def leaves_bricks(seen: Seen, node: NodeView) -> bool:
-    """Whether something is left that its agent can still remove: by what it told last, also while it is at work."""
+    """Whether something is left that its agent can remove, now or when every copy is whole: by what it told last, also
+    while it is at work.
+    """
     report = node.report(NODE)
     if report is None or (report.current and report.status.state == FAILED):
         return False
     lost = [base for base in seen.node_facts[node.host].bricks if _is_dead(seen, node, base)]
-    return any(path.rpartition("/")[0] not in lost for path in _left_over(seen, node))
+    return any(base not in lost for base, _ in _superseded(seen, node))
 
 
 def _left_over(seen: Seen, node: NodeView) -> list[str]:
+    return [f"{base}/{name}" for base, name in _superseded(seen, node) if _is_replaced(seen, _volume_of(name))]
+
+
+def _superseded(seen: Seen, node: NodeView) -> list[tuple[str, str]]:
+    """Those that nobody would have there, the leader no more than the pool."""
     if not seen.facts_from:
         return []
-    return [
-        f"{base}/{name}"
-        for base, names in bricks_of_ours(seen, node).items()
-        for name in names
-        if _is_left_over(seen, node, base, name)
-    ]
+    found = [(base, name) for base, names in bricks_of_ours(seen, node).items() for name in names]
+    return [(base, name) for base, name in found if not _is_wanted(seen, node, base, name)]
 
 
 def _is_dead(seen: Seen, node: NodeView, base: str) -> bool:
     return brick_state(seen, BrickPlace(node.name, node.host, address_of(node), base, base))[0] == DEAD
 
 
-def _is_left_over(seen: Seen, node: NodeView, base: str, name: str) -> bool:
-    volume, path = name.partition(".")[0], f"{base}/{name}"
-    known = next((one for one in seen.view.volumes if one.name == volume), None)
+def _is_wanted(seen: Seen, node: NodeView, base: str, name: str) -> bool:
+    volume, path = _volume_of(name), f"{base}/{name}"
     fact = seen.fact(volume)
-    if known is None:
-        return fact is None
     planned = any(
         place.host == node.host and place.path == path and not _has_another_name(fact, position, place)
-        for position, place in enumerate(seen.bricks[volume])
+        for position, place in enumerate(seen.bricks.get(volume, ()))
     )
-    if planned or fact is None or not fact.healed or volume in seen.memory.behind:
-        return False
+    held = fact.bricks_on(seen.node_facts[node.host].uuid, address_of(node)) if fact is not None else ()
+    return planned or any(brick.endswith(f":{path}") for brick in held)
+
+
+def _is_replaced(seen: Seen, volume: str) -> bool:
+    """Whether every copy of the volume is whole, or there is no such volume any more."""
+    fact = seen.fact(volume)
+    if all(one.name != volume for one in seen.view.volumes):
+        return fact is None
     moved = seen.memory.moves.get(volume)
     under_way = moved is not None and moved.open is not None
-    held = fact.bricks_on(seen.node_facts[node.host].uuid, address_of(node))
-    return not under_way and not any(brick.endswith(f":{path}") for brick in held)
+    return fact is not None and fact.healed and volume not in seen.memory.behind and not under_way
+
+
+def _volume_of(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def _has_another_name(fact: VolumeFact | None, position: int, place: BrickPlace) -> bool:
