@@ -54,8 +54,18 @@ def statuses(model: GlusterModel, volumes: Sequence[VolumeRecord], there: Sequen
             if brick.uuid in known
         )
         if volume.started:
-            found.append(f"<volume><volName>{volume.name}</volName>{nodes}<tasks/></volume>")
+            tasks = f"<tasks>{_task(model, volume)}</tasks>"
+            found.append(f"<volume><volName>{volume.name}</volName>{nodes}{tasks}</volume>")
     return f"<volStatus><volumes>{''.join(found)}</volumes></volStatus>"
+
+
+def _task(model: GlusterModel, volume: VolumeRecord) -> str:
+    """What is being moved out of a brick that is to go, or was."""
+    if not volume.leaving:
+        return ""
+    status = "in progress" if model.is_moving(volume) else "completed"
+    brick = f"<params><brick>{volume.leaving}</brick></params>"
+    return f"<task><type>Remove brick</type>{brick}<statusStr>{status}</statusStr></task>"
 
 
 def heals(model: GlusterModel, volume: VolumeRecord, asked: Glusterd, what: str) -> str:

@@ -16,7 +16,8 @@ from quartermaster.host.tools import hint_for
 from quartermaster.support.errors import ToolMissingError
 
 from . import answers
-from .verbs import RefusedError, UnansweredError, Verbs
+from .records import RefusedError
+from .verbs import UnansweredError, Verbs
 
 Heard = Callable[[str, Command], None]
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
+from xml.etree import ElementTree
 
 from quartermaster.backends.glusterfs import parsing
 from quartermaster.backends.glusterfs.daemon import DAEMON, settings_text
-from quartermaster.backends.glusterfs.model import Peer
+from quartermaster.backends.glusterfs.model import Peer, VolumeInfo
 from quartermaster.backends.glusterfs.parsing import Answer
 from quartermaster.host.commands import Result
 from quartermaster.host.daemons.base import Daemon
@@ -23,15 +26,22 @@ from quartermaster.testing.lab import Lab
 from quartermaster.testing.simulation import simulation_loop
 
 from .commands import begin
+from .lineage import FILES
 from .model import TICK_S, GlusterModel
+from .records import VolumeRecord
 from .verbs import Verbs, Watcher
 from .walks import VOLUME, State
 
 Ask = Callable[[int, Sequence[str]], Awaitable[Result]]
+Kept = Callable[[int, str], Awaitable[tuple[int, ...]]]
 BRICKS = "/var/lib/bricks"
 REST_S = 90.0
 HOLDS_S = 3.0  # longer than gluster takes to begin with what a step leads to
 HEAL_AGAIN_S = 10.0
+ANY_CODE = tuple(range(256))  # gluster says in its answer what is wrong
+UNREADABLE = "cannot be read"
+# Which brick of a one-copy volume has a file follows from its name: with these, each of three has one, in their order.
+FILE_NAMES = ("file5", "file3", "file0")
 
 
 class _Names:
@@ -54,16 +64,20 @@ class _Names:
         return text
 
 
-async def look(ask: Ask, names: _Names, host: int) -> State:
-    """Through the same parsing that agents use."""
+async def look(ask: Ask, kept: Kept, names: _Names, host: int) -> State:
+    """Through the same parsing that agents use; `kept` are the files that a host has in a directory."""
     peers = parsing.peers_of(await _answer(ask, host, "pool", "list"))
     volumes = parsing.volumes_of(await _answer(ask, host, "volume", "info", "all"))
+    ours = [volume for volume in volumes if volume.name == VOLUME]
+    files: dict[str, tuple[int, ...]] = {}
+    for brick in [names.short(brick.name) for volume in ours for brick in volume.bricks]:
+        place, _, path = brick.partition(":")
+        files[brick] = await kept(int(place.removeprefix("@")), path)
     heal: dict[str, str] = {}
-    for started in [volume for volume in volumes if volume.name == VOLUME and volume.started]:
-        answer = await _answer(ask, host, "volume", "heal", VOLUME, "info", "summary")
-        for one in parsing.heal_counts(answer, started.bricks):
-            known = "pending" if one.pending else "whole"
-            heal[names.short(one.brick)] = known if one.connected else "away"
+    for volume in [volume for volume in ours if volume.started]:
+        heal = {names.short(name): found for name, found in (await _healing(ask, host, volume)).items()}
+    status = await _answer(ask, host, "volume", "status", "all")
+    running = parsing.online_bricks(status).get(VOLUME, {})
     return State(
         peers={_name(peer, names, host): peer.serves for peer in sorted(peers, key=lambda one: one.name)},
         volumes={
@@ -71,7 +85,26 @@ async def look(ask: Ask, names: _Names, host: int) -> State:
             for volume in volumes
         },
         heal=heal,
+        running=tuple(sorted(map(names.short, running))),
+        leaving={
+            names.short(task.findtext("params/brick", "")): task.findtext("statusStr", "") for task in _tasks(status)
+        },
+        files=files,
     )
+
+
+async def _healing(ask: Ask, host: int, volume: VolumeInfo) -> dict[str, str]:
+    answer = await _answer(ask, host, "volume", "heal", VOLUME, "info", "summary")
+    if answer.failed:
+        return {"": answer.error}
+    known = {True: "pending", False: "whole"}
+    counts = parsing.heal_counts(answer, volume.bricks)
+    return {one.brick: known[one.pending > 0] if one.connected else "away" for one in counts}
+
+
+def _tasks(status: Answer) -> Iterator[ElementTree.Element]:
+    """Bricks that are being emptied."""
+    return status.root.iterfind("volStatus/volumes/volume/tasks/task")
 
 
 def _name(peer: Peer, names: _Names, host: int) -> str:
@@ -140,12 +173,26 @@ class ModelGround:
         self._mount(machine, 1)
 
     async def write(self, file: int) -> None:
-        volume = next(one for one in self.model.volumes.values() if one.name == VOLUME)
-        assert self.model.write(volume, file)
+        assert self.model.write(self._volume(), file)
+
+    async def read(self, file: int) -> str:
+        return "" if self.model.read(self._volume(), file) else UNREADABLE
 
     async def rest(self, host: int, expected: State | None) -> State:
         await asyncio.sleep(REST_S)
-        return await look(self._ask, self._names, host)
+        return await look(self._ask, self._kept, self._names, host)
+
+    def _volume(self) -> VolumeRecord:
+        return next(one for one in self.model.volumes.values() if one.name == VOLUME)
+
+    async def _kept(self, host: int, path: str) -> tuple[int, ...]:
+        """An arbiter knows the names, and nothing of what is in the files."""
+        volume = self._volume()
+        for position, brick in enumerate(volume.bricks):
+            if (brick.address, brick.path) == (self._names.address(host), path):
+                copy = self.model.copy_of(brick) if volume.shape.keeps_content(position) else None
+                return tuple(n for n in range(FILES) if copy is not None and copy.versions.get(f"file{n}"))
+        return ()
 
     async def _ask(self, host: int, words: Sequence[str]) -> Result:
         async with asyncio.timeout(REST_S):
@@ -179,6 +226,7 @@ class RealGround:
         self._lab = lab
         self._names = _Names([host.address for host in lab.hosts], [host.name for host in lab.hosts])
         self._mounted = False
+        self._written: dict[int, str] = {}  # file → the sum of what was written last
 
     async def open(self) -> None:
         for host in range(len(self._lab.hosts)):
@@ -214,7 +262,17 @@ class RealGround:
             server = self._names.address(1)
             await self._shell(1, f"mkdir -p /mnt/v && mount -t glusterfs {server}:/{VOLUME} /mnt/v")
             self._mounted = True
-        await self._shell(1, f"head -c 64K /dev/urandom > /mnt/v/file{file}")
+        content = random.randbytes(64 << 10)
+        await self._lab.hosts[1].run(["tee", f"/mnt/v/{FILE_NAMES[file]}"], timeout_s=120, stdin=content)
+        self._written[file] = sha256(content).hexdigest()
+
+    async def read(self, file: int) -> str:
+        """As it is on the bricks: when a file is opened the kernel forgets what it has of it."""
+        script = f"timeout 60 sha256sum < /mnt/v/{FILE_NAMES[file]}"
+        found = await self._lab.hosts[1].run(["sh", "-c", script], timeout_s=120, accept=ANY_CODE)
+        if found.exit_code:
+            return UNREADABLE
+        return "" if found.text.split()[0] == self._written[file] else "is another one"
 
     async def rest(self, host: int, expected: State | None) -> State:
         """As expected for some time on end: at first it is as it was before the step, which may be the same."""
@@ -223,7 +281,7 @@ class RealGround:
         while True:
             found: State | None = None
             with suppress(HostError):
-                found = await look(self._ask, self._names, host)
+                found = await look(self._ask, self._kept, self._names, host)
             now = loop.time()
             since = min(since, now) if found is not None and found == expected else math.inf
             if found is not None and (now - since >= HOLDS_S or now > ends):
@@ -236,7 +294,14 @@ class RealGround:
 
     async def _ask(self, host: int, words: Sequence[str]) -> Result:
         argv = ["gluster", "--mode=script", "--xml", *words]
-        return await self._lab.hosts[host].run(argv, timeout_s=120, accept=(0, 1))
+        return await self._lab.hosts[host].run(argv, timeout_s=120, accept=ANY_CODE)
+
+    async def _kept(self, host: int, path: str) -> tuple[int, ...]:
+        if not self._lab.hosts[host].up:
+            return ()
+        argv = ["find", path, "-maxdepth", "1", "-type", "f", "-size", "+0", "-printf", "%f\n"]
+        names = (await self._lab.hosts[host].run(argv, timeout_s=60, accept=ANY_CODE)).text.split()
+        return tuple(sorted(FILE_NAMES.index(name) for name in names))
 
     async def _begin(self, host: int) -> None:
         await self._shell(host, f"mount /dev/vdb {BRICKS}/0")

@@ -8,7 +8,6 @@ other what they missed, and notice late that somebody was cut off. `tick` is wha
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from quartermaster.host.fake.machine import ROOT
 from quartermaster.support import entropy
 from quartermaster.testing.simulation import record
 
-from .lineage import FILES, Copies, Copy, blame_new, heal, is_at_rest, root, write
+from .lineage import FILES, Copies, Copy, blame_new, good, heal, is_at_rest, root, write
 from .network import CLIENT, Network
 from .records import ACCEPTED, IN_CLUSTER, REJECTED, BrickRecord, Glusterd, PeerRecord, VolumeRecord
 
@@ -31,6 +30,7 @@ ROOTED = 0.25  # the chance that the root of a new brick of an erasure-coded vol
 HEALED = 0.3  # the chance that a file which can be healed is, in one tick
 TICK_S = 1.0
 BEFRIENDED = 0.6  # the chance that who was accepted is in the cluster, in one tick
+_FILES = tuple(f"file{number}" for number in range(FILES))
 _MARK = ".glusterfs/volume-id"
 _INDEX = ".glusterfs/indices/xattrop"
 
@@ -189,12 +189,14 @@ class GlusterModel:
 
     def files_of(self, volume: VolumeRecord, members: range) -> tuple[str, ...]:
         """A file is in one set."""
-        return _files_of(volume.shape.width, len(volume.bricks), members.start)
+        if len(volume.bricks) == volume.shape.width:
+            return _FILES
+        return tuple(file for number, file in enumerate(_FILES) if self._home(volume, number) == members.start)
 
     def write(self, volume: VolumeRecord, number: int) -> bool:
         """Whether whoever has the volume mounted could write to one of its files."""
-        members = volume.set_of(_home(volume, number))
-        file, newest = f"file{number}", self.newest[volume.id]
+        members = volume.set_of(self._home(volume, number))
+        file, newest = _FILES[number], self.newest[volume.id]
         copies = self.answering(volume, members)
         if not volume.started or not write(volume.shape, copies, file, newest.get(file, 0)):
             return False
@@ -203,6 +205,28 @@ class GlusterModel:
         self._show_pending(volume)
         self._show_roots(volume, members, copies)
         return True
+
+    def read(self, volume: VolumeRecord, number: int) -> bool:
+        """Whether whoever has the volume mounted gets the newest version of one of its files."""
+        copies = self.answering(volume, volume.set_of(self._home(volume, number)))
+        found = good(volume.shape, copies, _FILES[number], self.newest[volume.id].get(_FILES[number], 0))
+        return volume.started and sum(map(volume.shape.keeps_content, found)) >= volume.shape.least
+
+    def _home(self, volume: VolumeRecord, number: int) -> int:
+        """The first position of the set in which a file is, or is to be: a set that is added gets none of those that
+        there are.
+        """
+        held = [at for at, brick in enumerate(volume.bricks) if self._stored(brick).get(_FILES[number])]
+        return volume.set_of(held[0] if held else number * volume.shape.width % len(volume.bricks)).start
+
+    def _stored(self, brick: BrickRecord) -> dict[str, int]:
+        """The versions in its directory, be it that nobody can read them now."""
+        copy = self.copies.get((*self.holder(brick), brick.path))
+        return copy.versions if copy is not None else {}
+
+    def is_moving(self, volume: VolumeRecord) -> bool:
+        """Whether something is left in the brick that is to go."""
+        return any(self._stored(brick) for brick in volume.bricks if brick.name == volume.leaving)
 
     # What happens by itself.
 
@@ -218,6 +242,8 @@ class GlusterModel:
                 del self._bricks[address, path]  # a brick looks after its disk, and ends when that is gone
         for volume in list(self.volumes.values()):
             self._heal(volume)
+            if volume.leaving:
+                self._move_out(volume)
 
     def _begin(self, address: str, process: FakeProcess) -> _Start:
         """Its process has been started: with the state that it finds, or as nobody yet."""
@@ -312,6 +338,15 @@ class GlusterModel:
             self._show_roots(volume, members, copies)
         self._show_pending(volume)
 
+    def _move_out(self, volume: VolumeRecord) -> None:
+        """What is in the brick that is to go is moved to the youngest of the others."""
+        old = next(brick for brick in volume.bricks if brick.name == volume.leaving)
+        new = [brick for brick in volume.bricks if brick != old][-1]
+        source, target = self.answering(volume, [volume.bricks.index(one) for one in (old, new)])
+        if volume.started and source is not None and target is not None:
+            target.versions.update(source.versions)
+            source.versions.clear()
+
     def written(self, volume: VolumeRecord, members: range) -> list[str]:
         return [file for file in self.files_of(volume, members) if self.newest[volume.id].get(file)]
 
@@ -348,16 +383,6 @@ class GlusterModel:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-@functools.cache
-def _files_of(width: int, bricks: int, begin: int) -> tuple[str, ...]:
-    return tuple(f"file{number}" for number in range(FILES) if number * width % bricks == begin)
-
-
-def _home(volume: VolumeRecord, number: int) -> int:
-    """The first position of the set in which a file is."""
-    return number * volume.shape.width % len(volume.bricks)
 
 
 def _knows(one: Glusterd, other: Glusterd) -> bool:

@@ -12,6 +12,15 @@ IN_CLUSTER, ACCEPTED, REJECTED = 3, 4, 6
 STATES = {IN_CLUSTER: "Peer in Cluster", ACCEPTED: "Accepted peer request", REJECTED: "Peer Rejected"}
 CREATED, STARTED, STOPPED = "Created", "Started", "Stopped"
 SERVER_QUORUM = "cluster.server-quorum-type"
+TAKEN = "not available. Brick may be containing or be contained by an existing brick."
+
+
+class RefusedError(Exception):
+    """In the words of gluster."""
+
+    def __init__(self, words: str, code: int = -1) -> None:
+        super().__init__(words)
+        self.code = code
 
 
 class BrickRecord(msgspec.Struct, frozen=True):
@@ -35,6 +44,7 @@ class VolumeRecord(msgspec.Struct, frozen=True):
     status: str = CREATED
     limit: int = 0
     version: int = 1
+    leaving: str = ""  # the brick whose content is being moved to the others
 
     @property
     def started(self) -> bool:

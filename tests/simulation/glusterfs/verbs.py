@@ -13,20 +13,34 @@ from msgspec.structs import replace
 from quartermaster.backends.glusterfs.fake_answers import layout_in_words
 from quartermaster.support import entropy
 
-from . import answers
+from . import answers, growing
 from .lineage import Shape, take_newest
 from .model import GlusterModel
-from .records import ACCEPTED, IN_CLUSTER, STARTED, STOPPED, BrickRecord, Glusterd, PeerRecord, VolumeRecord
+from .records import (
+    ACCEPTED,
+    IN_CLUSTER,
+    STARTED,
+    STOPPED,
+    TAKEN,
+    BrickRecord,
+    Glusterd,
+    PeerRecord,
+    RefusedError,
+    VolumeRecord,
+)
 
 Parts = Generator[float, None, str]
 Change = Callable[[VolumeRecord], VolumeRecord | None]
 DEAD_BRICK_S = 10.0  # that `heal info` waits for a brick which does not answer
 QUOTA = "features.quota"
+_ONE_COPY = (
+    "replace-brick is not permitted on distribute only volumes. "
+    "Please use add-brick and remove-brick operations instead."
+)
 _HOSTS_BRICKS = (
     "hosts one or more bricks. If the peer is in not recoverable state then use either replace-brick or remove-brick "
     "command with force to remove all bricks from the peer and attempt the peer detach again."
 )
-_TAKEN = "not available. Brick may be containing or be contained by an existing brick."
 _OPTIONS = {
     "cluster.granular-entry-heal": "on",
     "storage.fips-mode-rchecksum": "on",
@@ -34,14 +48,6 @@ _OPTIONS = {
     "nfs.disable": "on",
     "performance.client-io-threads": "off",
 }
-
-
-class RefusedError(Exception):
-    """In the words of gluster."""
-
-    def __init__(self, words: str, code: int = -1) -> None:
-        super().__init__(words)
-        self.code = code
 
 
 class UnansweredError(Exception):
@@ -119,6 +125,10 @@ class Verbs:
                 return (yield from self._quota(asked, rest))
             case ("volume", "replace-brick"):
                 return (yield from self._replace(asked, *rest[:3]))
+            case ("volume", "add-brick"):
+                return (yield from self._add(asked, *rest[:2]))
+            case ("volume", "remove-brick"):
+                return (yield from self._remove(asked, *rest))
         raise AssertionError(f"the model does not know: {' '.join(words)}")
 
     def members(self, address: str) -> int:
@@ -142,6 +152,10 @@ class Verbs:
 
     def _heal(self, asked: Glusterd, words: Sequence[str]) -> Parts:
         volume = self._existing(asked, words[0])
+        if volume.shape.width == 1:
+            kinds = "replicate/disperse"
+            what = f"This command is supported for only volumes of {kinds} type."
+            raise RefusedError(f"{what} Volume {volume.name} is not of type {kinds}")
         if not volume.started:
             raise RefusedError(f"Volume {volume.name} is not started (Or) All the bricks are not running.")
         if len(words) == 1 or words[1] == "full":
@@ -217,7 +231,7 @@ class Verbs:
         known = [brick for volume in asked.volumes.values() for brick in volume.bricks]
         taken = next((brick.name for brick in bricks if brick.uuid == asked.uuid and brick in known), "")
         if taken:
-            raise RefusedError(f"Brick: {taken} {_TAKEN}")
+            raise RefusedError(f"Brick: {taken} {TAKEN}")
         members = yield from self._locked(asked, name)
         there, lost = self._there(asked, members)
         try:
@@ -301,7 +315,7 @@ class Verbs:
             if not volume.started:
                 raise RefusedError(f"volume: {name} is not started")
             if len(volume.sets[0]) == 1:
-                raise RefusedError("replace-brick is not permitted on distribute only volumes.")
+                raise RefusedError(_ONE_COPY)
             position = next((at for at, brick in enumerate(volume.bricks) if brick.name == old), None)
             if position is None:
                 raise RefusedError(f"brick: {old} does not exist in volume: {name}")
@@ -313,6 +327,34 @@ class Verbs:
             return replace(volume, bricks=bricks)
 
         return (yield from self._change(asked, "replace-brick", name, with_new))
+
+    def _add(self, asked: Glusterd, name: str, new: str) -> Parts:
+        model = self._model
+
+        def with_new(volume: VolumeRecord) -> VolumeRecord:
+            brick = self._place(asked, new)
+            known = [one for other in asked.volumes.values() for one in other.bricks]
+            used = model.is_used(brick.address, brick.path)
+            added = growing.with_brick(volume, brick, known, asked.uuid, used=used)
+            self._refuse_unfit(brick, [asked, *model.connected(asked)])
+            model.make_brick(brick.address, brick.path, volume.id)
+            return added
+
+        return (yield from self._change(asked, "add-brick", name, with_new))
+
+    def _remove(self, asked: Glusterd, name: str, old: str, how: str) -> Parts:
+        def changed(volume: VolumeRecord) -> VolumeRecord:
+            if how == "start":
+                return growing.leaving(volume, old)
+            if how == "commit":
+                moved = not self._model.is_moving(volume)
+                return growing.without_moved(volume, old, asked.uuid, moved=moved)
+            return growing.without(volume, old)
+
+        if how == "status":
+            growing.refuse_status(self._existing(asked, name), old)
+            return answers.done()
+        return (yield from self._change(asked, f"remove-brick {how}", name, changed))
 
     # How a change is made.
 
@@ -352,7 +394,7 @@ class Verbs:
             else:
                 member.volumes.pop(name, None)
             model.apply(member, volume, before)
-        if volume is not None and before is not None:
+        if volume is not None and before is not None and len(volume.bricks) == len(before.bricks):
             for position, brick in enumerate(volume.bricks):
                 if brick != before.bricks[position]:
                     model.replaced(volume, position)
