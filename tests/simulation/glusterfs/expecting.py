@@ -108,7 +108,7 @@ def _wrong_with_pool(rest: Rest) -> str:
         if known != wanted or any(peer.state != IN_CLUSTER for peer in peers):
             return f"{host} has the peers {peers}, and not {wanted}"
         for volume in rest.model.volumes.values():
-            if daemon.volumes.get(volume.name) != volume and volume.name != PHOTOS:
+            if not volume.says_the_same(daemon.volumes.get(volume.name)) and volume.name != PHOTOS:
                 return f"{host} has another idea of {volume.name}"
         known_volumes = {PHOTOS, *(volume.name for volume in rest.model.volumes.values())}
         if brought := [name for name in daemon.volumes if name not in known_volumes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from .lineage import Shape
 
@@ -53,6 +54,10 @@ class VolumeRecord(msgspec.Struct, frozen=True):
     @property
     def needs_quorum(self) -> bool:
         return self.options.get(SERVER_QUORUM) == "server"
+
+    def says_the_same(self, other: VolumeRecord | None) -> bool:
+        """Be it after another number of changes."""
+        return other is not None and replace(other, version=self.version) == self
 
     def set_of(self, position: int) -> range:
         begin = position - position % self.shape.width

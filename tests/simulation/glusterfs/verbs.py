@@ -378,7 +378,9 @@ class Verbs:
     def _commit(
         self, asked: Glusterd, members: Sequence[Glusterd], volume: VolumeRecord | None, before: VolumeRecord | None
     ) -> None:
-        """By everybody who is there, at once."""
+        """By everybody who is there, at once. Each counts the changes that it has seen itself: where two could not
+        reach each other, a third one has a higher version than either of them.
+        """
         model = self._model
         if volume is not None and before is not None:
             volume = replace(volume, version=before.version + 1)
@@ -389,11 +391,12 @@ class Verbs:
         elif before is not None:
             model.volumes.pop(before.id, None)  # one that was deleted before is there again where somebody brought it
         for member in there:
-            if volume is not None:
-                member.volumes[name] = volume
-            else:
+            own = member.volumes.get(name)
+            if volume is None:
                 member.volumes.pop(name, None)
-            model.apply(member, volume, before)
+            else:
+                member.volumes[name] = volume if own is None else replace(volume, version=own.version + 1)
+            model.apply(member, volume, own or before)
         if volume is not None and before is not None and len(volume.bricks) == len(before.bricks):
             for position, brick in enumerate(volume.bricks):
                 if brick != before.bricks[position]:
