@@ -29,8 +29,12 @@ CAUGHT_BY = {
 def patched_source(patch: Path, directory: Path) -> None:
     """A copy of the source in `directory`/src, with the mistake in it."""
     shutil.copytree(ROOT / "src", directory / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    apply(patch, directory)
+
+
+def apply(patch: Path, directory: Path, *options: str) -> None:
     applied = subprocess.run(
-        ["git", "apply", str(patch)],
+        ["git", "apply", *options, str(patch)],
         cwd=directory,
         env={**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent)},
         capture_output=True,
@@ -39,7 +43,12 @@ def patched_source(patch: Path, directory: Path) -> None:
     assert applied.returncode == 0, f"the patch no longer applies: {applied.stderr}"
 
 
-def test_every_mutant_has_its_patch() -> None:
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_the_patch_of_a_mutant_applies(name: str) -> None:
+    apply(MUTANTS / f"{name}.patch", ROOT, "--check")
+
+
+def test_every_patch_is_tried() -> None:
     assert sorted(patch.stem for patch in MUTANTS.glob("*.patch")) == sorted(CAUGHT_BY)
 
 

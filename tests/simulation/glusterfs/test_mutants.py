@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.simulation.batch import Batch
-from tests.simulation.test_mutants import patched_source
+from tests.simulation.batch import ROOT, Batch
+from tests.simulation.test_mutants import apply, patched_source
 
 from .invariants import FOREIGN, HEALED, KEPT, NO_LOSS, RIGHT_BRICK
 from .test_scenario import MODULE
@@ -31,7 +31,12 @@ CAUGHT = {
 }
 
 
-def test_every_mutant_has_its_patch() -> None:
+@pytest.mark.parametrize("name", CAUGHT)
+def test_the_patch_of_a_mutant_applies(name: str) -> None:
+    apply(MUTANTS / f"{name}.patch", ROOT, "--check")
+
+
+def test_every_patch_is_tried() -> None:
     assert sorted(patch.stem for patch in MUTANTS.glob("*.patch")) == sorted(CAUGHT)
 
 
