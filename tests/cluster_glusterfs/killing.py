@@ -8,6 +8,7 @@ go is not left to chance: of the node that goes they can only move to the one th
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -103,6 +104,7 @@ class Killing:
         await self._until("the volume is whole", lambda: is_whole(self.site, 3))
         await self._until("the volume is mounted", self._is_mounted)
         await self._second.run(["sh", "-c", WRITE.format(files="1 2")], timeout_s=90)
+        await self._until("everybody knows of the volume", self._is_known)
 
     async def _add(self) -> None:
         await self.site.apply(NODE.format(host=self._fourth.name))
@@ -165,6 +167,14 @@ class Killing:
 
     async def _is_bound(self) -> bool:
         return bool((await self.site.show("pvc", "data")).get("status", {}).get("phase") == "Bound")
+
+    async def _is_known(self) -> bool:
+        """The nodes have told of its bricks, and the leader has noted who runs them: they look now and then."""
+        volume = (await self.site.show("pvc", "data"))["spec"]["volumeName"]
+        noted = (await self.site.show("configmap", "quartermaster-glusterfs-default"))["data"]
+        asked = (await self.site.show("assignments"))["items"]
+        told = [one for one in asked if one["spec"]["agent"] == "glusterd" and volume in json.dumps(one["status"])]
+        return volume in noted.get("processes", "") and len(told) == 3
 
     async def _is_mounted(self) -> bool:
         """Who is to grant it may have died: it is asked for again, as somebody would."""
