@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from quartermaster.engine.election import LEADER_LEASE
+from quartermaster.provisioning.protocol import PROVISIONED_BY
 from quartermaster.resources import (
     ConfigMap,
     Event,
@@ -22,7 +23,7 @@ from quartermaster.resources import (
     from_document,
 )
 from quartermaster.resources.kubernetes.core import LeaseSpec
-from quartermaster.resources.marks import MOUNTED
+from quartermaster.resources.marks import DELETE_IN_USE, MOUNTED, provisioner_of
 from quartermaster.resources.orchestration import HostStatus
 from quartermaster.stores import Store, open_store
 from quartermaster.stores.kv.base import Put
@@ -213,21 +214,45 @@ def test_why_it_is_held_is_said_in_the_words_of_its_own_status(three: Cli, prepa
     assert "it is held by finalizer example.org/drain (two volumes are left)" in said
 
 
+async def mount(store: Store, made_by: str = "") -> None:
+    """A claim whose volume is mounted."""
+    modes = {"accessModes": ["ReadWriteOnce"]}
+    meta = ObjectMeta(name="data", namespace="default", finalizers=("kubernetes.io/pvc-protection",))
+    spec = {**modes, "volumeName": "v1", "resources": {"requests": {"storage": "1Gi"}}}
+    claim = from_document(PersistentVolumeClaim, {"spec": spec})
+    await store.create(msgspec.structs.replace(claim, metadata=meta))
+    annotations = {MOUNTED: '{"h2": ["/mnt/data"]}', **({PROVISIONED_BY: made_by} if made_by else {})}
+    source = {"hostPath": {"path": "/srv"}}
+    made = from_document(PersistentVolume, {"spec": {**modes, **source, "capacity": {"storage": "1Gi"}}})
+    named = ObjectMeta(name="v1", annotations=annotations)
+    await store.create(msgspec.structs.replace(made, metadata=named))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("made_by", "options", "marked"),
+    [
+        (provisioner_of("glusterfs"), ["--force"], True),
+        (provisioner_of("glusterfs"), [], False),
+        (provisioner_of("glusterfs"), ["--force", "--dry-run"], False),
+        ("example.org/other", ["--force"], False),
+    ],
+)
+def test_a_volume_in_use_is_let_go_by_force_alone(
+    cli: Cli, prepare: Prepare, made_by: str, options: list[str], marked: bool
+) -> None:
+    async def look(store: Store) -> None:
+        volume = await store.get(PersistentVolume, "v1", "")
+        assert (DELETE_IN_USE in volume.metadata.annotations) is marked
+
+    cli("apply", "-f", SEED)
+    prepare(lambda store: mount(store, made_by))
+    assert cli("delete", "pvc", "data", "--no-wait", *options).code == 0
+    prepare(look)
+
+
 @pytest.mark.slow
 def test_who_deletes_a_claim_that_is_mounted_is_told_where_and_what_to_do(cli: Cli, prepare: Prepare) -> None:
-    modes = {"accessModes": ["ReadWriteOnce"]}
-
-    async def mount(store: Store) -> None:
-        meta = ObjectMeta(name="data", namespace="default", finalizers=("kubernetes.io/pvc-protection",))
-        spec = {**modes, "volumeName": "v1", "resources": {"requests": {"storage": "1Gi"}}}
-        claim = from_document(PersistentVolumeClaim, {"spec": spec})
-        await store.create(msgspec.structs.replace(claim, metadata=meta))
-        annotations = {MOUNTED: '{"h2": ["/mnt/data"]}'}
-        source = {"hostPath": {"path": "/srv"}}
-        made = from_document(PersistentVolume, {"spec": {**modes, **source, "capacity": {"storage": "1Gi"}}})
-        named = ObjectMeta(name="v1", annotations=annotations)
-        await store.create(msgspec.structs.replace(made, metadata=named))
-
     cli("apply", "-f", SEED)
     prepare(mount)
     result = cli("delete", "pvc", "data", "--timeout", "0.2")

@@ -24,9 +24,12 @@ HOSTS_ALIKE = ("create", "delete")
 
 class Journal(dying.Journal):
     def note(self, who: str, what: str, *, looks: bool) -> Step | None:
-        if self._phase.exists() and self._phase.read_text() in HOSTS_ALIKE:
+        phase = self._phase.read_text() if self._phase.exists() else ""
+        if phase in HOSTS_ALIKE:
             what = any_host(what)
-        return super().note(who, what, looks=looks)
+        noted = super().note(who, what, looks=looks)
+        # A look is a place to die at as often as it is taken: who was the first to may have died elsewhere meanwhile.
+        return Step(phase, who, what) if phase and looks else noted
 
     def arm_all(self, fatals: Sequence[Fatal]) -> None:
         for left in (*self._directory.glob("died-*"), *self._directory.glob("trace-*")):

@@ -66,6 +66,7 @@ class Killing:
         self.journal = Journal(directory)
         self._directory = directory
         self._processes: dict[tuple[str, str], LabProcess] = {}
+        self._volume = ""
 
     async def begin(self) -> None:
         """Three nodes serve, and the processes of all hosts are replaced by ones that can be told to die."""
@@ -170,11 +171,15 @@ class Killing:
 
     async def _is_known(self) -> bool:
         """The nodes have told of its bricks, and the leader has noted who runs them: they look now and then."""
-        volume = (await self.site.show("pvc", "data"))["spec"]["volumeName"]
+        self._volume = (await self.site.show("pvc", "data"))["spec"]["volumeName"]
         noted = (await self.site.show("configmap", "quartermaster-glusterfs-default"))["data"]
+        return self._volume in noted.get("processes", "") and await self._nodes_with_it() == 3
+
+    async def _nodes_with_it(self) -> int:
+        """By what they have told."""
         asked = (await self.site.show("assignments"))["items"]
-        told = [one for one in asked if one["spec"]["agent"] == "glusterd" and volume in json.dumps(one["status"])]
-        return volume in noted.get("processes", "") and len(told) == 3
+        nodes = [json.dumps(one.get("status")) for one in asked if one["spec"]["agent"] == "glusterd"]
+        return sum(self._volume in told for told in nodes)
 
     async def _is_mounted(self) -> bool:
         """Who is to grant it may have died: it is asked for again, as somebody would."""
@@ -197,4 +202,5 @@ class Killing:
 
     async def _is_deleted(self) -> bool:
         left = [await left_over(host) for host in self.site.lab.hosts]
-        return await bricks_of(self.site.first) == [] and left == [[]] * 4 and await is_whole(self.site, 3)
+        gone = await bricks_of(self.site.first) == [] and left == [[]] * 4
+        return gone and await self._nodes_with_it() == 0 and await is_whole(self.site, 3)

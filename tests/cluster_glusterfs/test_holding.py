@@ -154,12 +154,22 @@ async def a_mounted_volume_is_not_deleted(site: Site) -> None:
             await site.qm("delete", "pvc", "data", "--timeout", "3s")
     assert await bricks_of(site.first) == sorted(host.address for host in hosts)
     await shell(hosts[1], READ)
+    name = (await site.show("pv"))["items"][0]["metadata"]["name"]
+    await shell(hosts[2], f"mount -t glusterfs {hosts[0].address}:/{name} /var/lib/seen")
     await site.qm("volume", "unmount", "/mnt/data", host=hosts[1])
+
+    async def told() -> bool:
+        return "used by others than Quartermaster (fuse: 1)" in str(await site.show("events"))
+
+    await site.until("it is said that somebody uses it", told, timeout_s=LONG_S)
+    await shell(hosts[2], f"cd /var/lib/seen && {READ.removeprefix('cd /mnt/data && ')}")
+    await site.qm("delete", "pv", name, "--force", "--no-wait")
 
     async def deleted() -> bool:
         return await bricks_of(site.first) == [] and [await left_over(host) for host in hosts] == [[]] * 3
 
     await site.until("no volume and no brick is left", deleted, timeout_s=LONG_S)
+    await shell(hosts[2], "umount --lazy /var/lib/seen")
 
 
 async def the_peer_is_told_and_left_alone(site: Site) -> None:

@@ -17,7 +17,7 @@ from quartermaster.provisioning.protocol import (
 )
 from quartermaster.resources.kubernetes.core import ObjectReference
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
-from quartermaster.resources.marks import HOSTNAME_LABEL, provisioner_of
+from quartermaster.resources.marks import DELETE_IN_USE, HOSTNAME_LABEL, provisioner_of
 from quartermaster.testing.simulation import simulated
 
 from .world import TYPE, World, claim, is_bound, is_gone, static_volume, storage_class, until
@@ -193,6 +193,28 @@ async def test_a_released_volume_that_is_still_mounted_is_not_deleted() -> None:
         await world.store.update(replace(fresh, metadata=replace(fresh.metadata, finalizers=())))
         await until(lambda: _delete_failed(world, bare.spec.volume_name))
         assert len(world.disks) == 1
+
+
+@simulated()
+async def test_a_claim_and_its_volume_go_by_force_although_they_are_mounted() -> None:
+    world = World()
+    await world.prepare()
+    async with world.running():
+        await world.store.create(claim())
+        await until(lambda: is_bound(world.store))
+        mounted = with_mounts(await world.volume_of(), {"h2": ("/mnt/data",)})
+        volume = await world.store.update(with_annotations(mounted, {DELETE_IN_USE: "true"}))
+        world.failing = "somebody uses it"
+        await world.store.delete(PersistentVolumeClaim, "data", "default")
+        await until(lambda: is_gone(world.store, PersistentVolumeClaim, "data", "default"))
+        await until(lambda: _agent_is_told(world))
+        world.failing = ""
+        await until(lambda: is_gone(world.store, PersistentVolume, volume.metadata.name))
+    assert world.disks == {}
+
+
+async def _agent_is_told(world: World) -> bool:
+    return any(one.spec.absent and DELETE_IN_USE in one.metadata.annotations for one in await world.assignments())
 
 
 async def _pending(world: World) -> bool:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from quartermaster.engine.controller import Scope
 from quartermaster.planning.cluster import Desired
-from quartermaster.resources.marks import OBSERVE_ONLY
+from quartermaster.resources.marks import DELETE_IN_USE, OBSERVE_ONLY
 from quartermaster.resources.model import Key, ObjectMeta
 from quartermaster.resources.orchestration import SUCCEEDED, Assignment, AssignmentSpec, assignment_name
 from quartermaster.support.errors import AlreadyExistsError, ConflictError, FencedError, NotFoundError
@@ -93,17 +93,29 @@ class Assigning:
                 current = await self._fresh(key, current, desired)
         raise ConflictError(f"cannot write the assignment {key}: it changes all the time", hint="it is tried again")
 
-    async def retire(self, host: str, agent: str, instance: str = "", *, lost: bool = False, ask: bool = False) -> bool:
+    async def retire(
+        self,
+        host: str,
+        agent: str,
+        instance: str = "",
+        *,
+        lost: bool = False,
+        ask: bool = False,
+        forced: bool = False,
+    ) -> bool:
         """Ask for the service to be gone; True once its agent has said so and the assignment is deleted.
 
         With `lost` nobody waits for a host that does not answer: True at once. The assignment stays, so that the
-        agent clears up if the host ever comes back. `ask` is that of `ensure`.
+        agent clears up if the host ever comes back. `ask` is that of `ensure`. With `forced` the agent does so also
+        while somebody uses the service.
         """
         key = Key(self.namespace, assignment_name(agent, host, instance))
         current = await self.ensure(Desired(host, agent, None, instance), ask=ask)
         if current is None:
             return True
         if not is_gone(current):
+            if forced and DELETE_IN_USE not in current.metadata.annotations:
+                await self._force(key, current)
             return lost
         try:
             await self._store.delete(
@@ -120,6 +132,13 @@ class Assigning:
             pass
         self._note(key, current.metadata.resource_version, None)
         return True
+
+    async def _force(self, key: Key, current: Assignment) -> None:
+        metadata = replace(current.metadata, annotations={**current.metadata.annotations, DELETE_IN_USE: "true"})
+        try:
+            await self._update(key, current, replace(current, metadata=metadata))
+        except (ConflictError, NotFoundError):
+            self._written.pop(key, None)  # by the agent, which has just reported: it is tried again
 
     async def _create(self, key: Key, desired: Desired) -> Assignment:
         made = await self._store.create(first_assignment(self.namespace, desired, self.epoch))

@@ -19,6 +19,7 @@ Examples:
   qm delete sn --all --yes                     all of the namespace
   qm delete storagecluster a --cascade orphan  keep what it owns
   qm delete host h3                            one that is lost for good
+  qm delete pvc data --force                   and its volume, although it is mounted: whoever uses it gets errors
 """
 
 
@@ -72,7 +73,11 @@ class _Command(click.Command):
     help="How long to wait for each: 30, 2s, 1m.",
 )
 @click.option("--ignore-not-found", is_flag=True, help="It is no error when an object is not there.")
-@click.option("--force", is_flag=True, help="A Host also while it lives or storage nodes are on it.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="A Host also while it lives or storage nodes are on it; a claim or volume also while it is used.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @store_options
 def command(session: Session, *, words: tuple[str, ...], files: tuple[str, ...], **options: Any) -> None:

@@ -15,6 +15,7 @@ from quartermaster.cli import failures
 from quartermaster.cli.arguments import Targets, full_name, parse_targets
 from quartermaster.cli.asking import confirmed
 from quartermaster.cli.collecting import clean_up
+from quartermaster.cli.deleting_in_use import let_go_in_use
 from quartermaster.cli.finding import Query, find_groups
 from quartermaster.cli.given import Given, place, read_given
 from quartermaster.cli.holders import why_held
@@ -203,6 +204,8 @@ def _account(done: int, rest: int) -> None:
 
 async def _delete_one(store: Store, one: _Chosen, plan: Plan) -> Object | None:
     note = await _look_at_host(store, one, plan) if one.kind is Host else ""
+    if plan.force and not plan.dry_run:
+        await let_go_in_use(store, one.kind, one.name, one.namespace)
     propagation = _PROPAGATION[plan.cascade]
     try:
         after = await store.delete(

@@ -36,7 +36,7 @@ from quartermaster.provisioning.protocol import (
 )
 from quartermaster.provisioning.telling import LOOK_AGAIN
 from quartermaster.provisioning.term import Term, Wakes
-from quartermaster.provisioning.volumes import where_mounted
+from quartermaster.provisioning.volumes import goes_in_use, where_mounted
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.resources.model import Key
 from quartermaster.support.errors import NotFoundError
@@ -108,7 +108,7 @@ class ClaimBinder:
             return DONE
         volume = await self._live_volume(claim.spec.volume_name) if claim.spec.volume_name else None
         mounted = where_mounted(volume) if volume is not None else ""
-        if mounted:
+        if volume is not None and mounted and not goes_in_use(volume):
             why = f"it is deleted when it is mounted nowhere any more: {mounted}"
             if self._said.get(claim.key) != why:
                 self._said[claim.key] = why

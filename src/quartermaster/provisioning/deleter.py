@@ -16,7 +16,7 @@ from quartermaster.provisioning.protocol import (
 )
 from quartermaster.provisioning.telling import LOOK_AGAIN
 from quartermaster.provisioning.term import Term
-from quartermaster.provisioning.volumes import Blocked, Change, Keep, Remove, fate
+from quartermaster.provisioning.volumes import Blocked, Change, Keep, Remove, fate, goes_in_use
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.support.errors import NotFoundError
 
@@ -77,7 +77,8 @@ class Deleter:
         if why := await held(self._term.store, decision.record.cluster):
             self._say(volume, why)
             return LOOK_AGAIN
-        left = await self._term.end(decision.record.cluster, decision.record.volume)
+        forced = goes_in_use(volume)
+        left = await self._term.end(decision.record.cluster, decision.record.volume, forced=forced)
         if isinstance(left, Wait):
             self._say(volume, left.why)
         if left is not None:

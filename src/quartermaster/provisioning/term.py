@@ -191,11 +191,12 @@ class Term:
         nodes = (await self.store.list(StorageNode, key.namespace)).items
         return any(node.spec.type == key.type and key.name in (home_of(node), cluster_of(node)) for node in nodes)
 
-    async def take_back(self, desired: Desired, *, lost: bool, made: bool) -> bool:
+    async def take_back(self, desired: Desired, *, lost: bool, made: bool, forced: bool = False) -> bool:
         """Have a volume gone from its host; True when it is, or when nobody will ever answer for that host.
 
         `made`: it was finished once, so its agent is asked even where the assignment is not to be found. A host that
         left has cleared its assignments away; one whose Host was only deleted clears up if it ever comes back.
+        `forced`: also while somebody uses it.
         """
         name = assignment_name(desired.agent, desired.host, desired.instance)
         deleted = not await self._there(Host, desired.host)
@@ -203,17 +204,21 @@ class Term:
         if (deleted or not made) and not known and not await self._there(Assignment, name):
             return True
         return await self.assigning.retire(
-            desired.host, desired.agent, desired.instance, lost=lost or deleted, ask=True
+            desired.host, desired.agent, desired.instance, lost=lost or deleted, ask=True, forced=forced
         )
 
-    async def end(self, key: ClusterKey, volume: Volume, *, answered: str = "") -> Wait | Quiet | None:
-        """Have a volume gone by the host that keeps it now, unless that is who `answered`; None when it is gone."""
+    async def end(
+        self, key: ClusterKey, volume: Volume, *, answered: str = "", forced: bool = False
+    ) -> Wait | Quiet | None:
+        """Have a volume gone by the host that keeps it now, unless that is who `answered`; None when it is gone.
+        `forced`: also while somebody uses it.
+        """
         view = self.setup.views(key)
         if view is None and await self.is_declared(key):
             return Quiet("nobody has looked at the cluster in this term: who keeps the volume now is not known yet")
         desired = desired_now(self.setup.drivers[key.type], volume, view)
         lost = host_is_lost(view, desired.host) or self.is_given_up(key, desired.host)
-        if desired.host == answered or await self.take_back(desired, lost=lost, made=True):
+        if desired.host == answered or await self.take_back(desired, lost=lost, made=True, forced=forced):
             return None
         assignment = self.assigning.get(desired.host, desired.agent, desired.instance)
         return progress_of(assignment, desired) if assignment is not None else Quiet("it is asked for")

@@ -25,7 +25,14 @@ from quartermaster.provisioning.protocol import (
 from quartermaster.resources.codec import from_document
 from quartermaster.resources.kind import kind_of
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
-from quartermaster.resources.marks import CLUSTER_LABEL, NAMESPACE_LABEL, TYPE_LABEL, VOLUME, provisioner_of
+from quartermaster.resources.marks import (
+    CLUSTER_LABEL,
+    DELETE_IN_USE,
+    NAMESPACE_LABEL,
+    TYPE_LABEL,
+    VOLUME,
+    provisioner_of,
+)
 from quartermaster.resources.model import Key
 
 
@@ -153,9 +160,14 @@ def _removal(volume: PersistentVolume) -> Fate:
     if record is None:
         return Blocked(f"the annotation {VOLUME}, which says how it was made, is missing or cannot be read")
     mounted = where_mounted(volume)
-    if mounted:
+    if mounted and not goes_in_use(volume):
         return Blocked(f"it is mounted: {mounted}; `qm volume unmount` releases it")
     return Remove(record, "its claim is gone and its policy is Delete")
+
+
+def goes_in_use(volume: PersistentVolume) -> bool:
+    """Whether somebody wants it deleted although it is used."""
+    return DELETE_IN_USE in volume.metadata.annotations
 
 
 def where_mounted(volume: PersistentVolume) -> str:

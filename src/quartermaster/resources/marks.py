@@ -46,6 +46,9 @@ VOLUME: Final = f"{DOMAIN}/volume"
 MOUNTED: Final = f"{DOMAIN}/mounted"
 MOUNT_FINALIZER: Final = f"{DOMAIN}/mount"
 
+# On a PersistentVolume, by `qm delete --force`: it goes although somebody uses it. Its Assignment says so too.
+DELETE_IN_USE: Final = f"{DOMAIN}/delete-in-use"
+
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"

@@ -16,7 +16,7 @@ from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import Kept
 from quartermaster.planning.cluster import Desired, Verdict
-from quartermaster.resources.marks import ABANDON
+from quartermaster.resources.marks import ABANDON, DELETE_IN_USE
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import (
     FAILED,
@@ -76,6 +76,19 @@ async def test_a_volume_is_not_stopped_while_a_host_is_away(cluster: Cluster) ->
     assert cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).started
     assert "does not answer, and gluster deletes only while all do" in cluster.bench.assignments[name].status.message
     cluster.come_back("h3")
+    await cluster.rounds(4)
+    assert VOLUME not in cluster.gluster.pool_of(cluster.bench.address("h1")).volumes
+
+
+async def test_a_volume_that_others_have_mounted_is_deleted_by_force_alone(cluster: Cluster) -> None:
+    cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).mounts = 2
+    name = await ask_for_its_end(cluster)
+    await cluster.rounds(2)
+    assert cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).started
+    asked = cluster.bench.assignments[name]
+    assert "it is used by others than Quartermaster (fuse: 2)" in asked.status.message
+    forced = replace(asked.metadata, annotations={DELETE_IN_USE: "true"})
+    cluster.bench.assignments[name] = replace(asked, metadata=forced)
     await cluster.rounds(4)
     assert VOLUME not in cluster.gluster.pool_of(cluster.bench.address("h1")).volumes
 

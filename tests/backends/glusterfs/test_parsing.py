@@ -33,6 +33,11 @@ def test_a_host_that_is_down_is_a_member_that_does_not_serve() -> None:
     assert [peer.name for peer in parsing.peers_of(answer("pool-one-down")) if not peer.serves] == ["192.0.2.3"]
 
 
+def test_who_uses_a_volume_is_told_from_the_daemons_of_gluster() -> None:
+    text = (RECORDED / "client-list.txt").read_text()
+    assert parsing.clients_of(text) == {"glustershd": 1, "quotad": 1, "fuse": 1}
+
+
 def test_a_volume_has_its_bricks_in_order_and_its_options() -> None:
     (volume,) = parsing.volumes_of(answer("info"))
     assert (volume.name, volume.started, volume.replica, volume.disperse) == ("v1", True, 3, 0)

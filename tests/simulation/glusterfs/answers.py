@@ -21,6 +21,11 @@ def done() -> str:
     return "<output>success</output>"
 
 
+def clients(volume: VolumeRecord) -> str:
+    """As text: nobody has mounted it but who asked Quartermaster to."""
+    return f"glustershd  {len(volume.bricks)}\n"
+
+
 def peers(model: GlusterModel, asked: Glusterd) -> str:
     connected = [one.uuid for one in model.connected(asked)]
     found = [

@@ -102,6 +102,8 @@ class Verbs:
                 return answers.peers(self._model, asked)
             case ("volume", "info"):
                 return self._info(asked, rest[0])
+            case ("volume", "status") if rest[-1] == "client-list":
+                return answers.clients(self._existing(asked, rest[0]))
             case ("volume", "status"):
                 return (yield from self._status(asked))
             case ("volume", "heal"):

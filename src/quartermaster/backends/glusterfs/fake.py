@@ -51,6 +51,7 @@ class FakeVolume(msgspec.Struct):
     limit: int = 0
     written: int = 0  # entries
     split: list[str] = []  # files whose copies contradict each other
+    mounts: int = 0  # by hand
 
     def sets(self) -> list[list[FakeBrick]]:
         return [self.bricks[at : at + self.width] for at in range(0, len(self.bricks), self.width)]

@@ -56,7 +56,7 @@ def _dispatch(gluster: FakeGluster, address: str, words: list[str]) -> Result:
     if (noun, verb) == ("volume", "info"):
         return _infos(gluster, address, rest[0])
     if (noun, verb) == ("volume", "status"):
-        return _statuses(gluster, address)
+        return _clients(gluster.volume(address, rest[0])) if "client-list" in rest else _statuses(gluster, address)
     if (noun, verb) == ("volume", "heal"):
         return _heal(gluster.volume(address, rest[0]), gluster, rest[-1])
     if (noun, verb) == ("volume", "quota"):
@@ -77,6 +77,11 @@ def layout_in_words(words: Sequence[str]) -> tuple[tuple[int, int, bool], list[s
     data, arbiter = numbers.get("disperse-data", 0), bool(numbers.get("arbiter"))
     width = data + numbers.get("redundancy", 0) if data else numbers.get("replica", 1) + arbiter
     return (width, data, arbiter), bricks
+
+
+def _clients(volume: FakeVolume) -> Result:
+    lines = ["glustershd  1", "quotad  1", *([f"fuse  {volume.mounts}"] if volume.mounts else [])]
+    return Result(stdout="".join(f"{line}\n" for line in lines).encode())
 
 
 def _quota(gluster: FakeGluster, address: str, words: list[str]) -> Result:

@@ -56,6 +56,11 @@ def _peer(found: ElementTree.Element) -> Peer:
     )
 
 
+def clients_of(text: str) -> dict[str, int]:
+    """From `volume status NAME client-list`, which is no XML: who is connected to its bricks, and how many of them."""
+    return {name: int(count) for name, count in re.findall(r"^(\S+) +(\d+) *$", text, re.MULTILINE)}
+
+
 def volumes_of(answer: Answer) -> tuple[VolumeInfo, ...]:
     return tuple(_volume(found) for found in answer.root.iterfind("volInfo/volumes/volume"))
 

@@ -87,6 +87,11 @@ class _Kept(msgspec.Struct):
     counted: str = ""  # the last volume whose entries were counted
     compared: str = ""  # the last volume whose copies were compared
 
+    def forget_all_but(self, volumes: Container[str]) -> None:
+        for known in (self.waits, self.empty, self.quiet):
+            for name in [one for one in known if one not in volumes]:
+                del known[name]
+
 
 class PoolAgent:
     name = POOL
@@ -274,6 +279,7 @@ class _Run:
         self, volumes: Sequence[VolumeInfo], online: Mapping[str, Mapping[str, str]]
     ) -> dict[str, VolumeFact]:
         """Entries are counted only where there is a reason to: each count is a command, slow where a brick is dead."""
+        self._kept.forget_all_but({volume.name for volume in volumes})
         file = self._context.directory / _SUSPECTS
         suspects: list[str] = msgspec.json.decode(file.read_bytes()) if file.exists() else []
         found = {volume.name: self._fact(volume, online.get(volume.name, {})) for volume in volumes}
@@ -282,7 +288,8 @@ class _Run:
         await self._count(wanted, found)
         lacking = [volume for volume in volumes if found[volume.name].offline]
         await self._compare([one for one in lacking if one.name in self.config.compare], found)
-        left = sorted(name for name, fact in found.items() if _is_suspect(fact, name in suspects))
+        own = [volume.name for volume in volumes if self._is_ours(volume)]
+        left = sorted(name for name in own if _is_suspect(found[name], name in suspects))
         if left != suspects:
             write_whole(file, msgspec.json.encode(left))
         return found
@@ -430,4 +437,6 @@ def _lacking(counts: Sequence[int], width: int) -> tuple[int, ...]:
 def _is_unsettled(config: PoolConfig, facts: PoolFacts) -> bool:
     known = {uuid for uuid, peer in facts.peers.items() if peer.serves}
     missing = any(one.uuid not in known for one in config.peers)
-    return bool(config.watch or facts.failed or missing) or any(not fact.healed for fact in facts.volumes.values())
+    own = [fact for fact in facts.volumes.values() if fact.owner == config.owner]
+    # One that is stopped changes no more until somebody starts it.
+    return bool(config.watch or facts.failed or missing) or any(fact.started and not fact.healed for fact in own)

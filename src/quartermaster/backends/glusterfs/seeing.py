@@ -72,6 +72,12 @@ class Seen(msgspec.Struct, frozen=True):
     def fact(self, volume: str) -> VolumeFact | None:
         return self.facts.volumes.get(volume)
 
+    @property
+    def own_facts(self) -> dict[str, VolumeFact]:
+        """Of our volumes, by name in order: a pool may have others, which are no concern of ours."""
+        known = sorted(volume.name for volume in self.view.volumes)
+        return {name: self.facts.volumes[name] for name in known if name in self.facts.volumes}
+
     def bricks_on(self, host: str) -> list[tuple[VolumeView, int, BrickPlace]]:
         return [
             (volume, position, place)
@@ -262,9 +268,8 @@ def shared_zones(seen: Seen) -> dict[str, list[int]]:
 
 def bases_in_pool(seen: Seen, node: NodeView) -> list[str]:
     """Directories in which the pool has bricks of our volumes on a node, wherever they are to be."""
-    uuid, known = node_facts(node.report(NODE)).uuid, {volume.name for volume in seen.view.volumes}
-    facts = [fact for name, fact in seen.facts.volumes.items() if name in known]
-    bricks = [brick for fact in facts for brick in fact.bricks_on(uuid, address_of(node))]
+    uuid = node_facts(node.report(NODE)).uuid
+    bricks = [brick for fact in seen.own_facts.values() for brick in fact.bricks_on(uuid, address_of(node))]
     moves = [moved.open for moved in seen.memory.moves.values() if moved.open is not None]
     bricks += [move.old for move in moves if move.place is not None and move.place.host == node.host]
     return [brick.partition(":")[2].rpartition("/")[0] for brick in bricks]

@@ -7,13 +7,16 @@ the command. Everything else that it refuses is a GlusterError with its own word
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from quartermaster.backends.glusterfs import parsing
 from quartermaster.backends.glusterfs.model import HealCount, Peer, QuotaLimit, VolumeInfo
 from quartermaster.host import Command, Commands, Tool, register
 from quartermaster.support.backoff import Backoff
 from quartermaster.support.errors import HostError
+
+T = TypeVar("T")
 
 CLIENT_PACKAGE = "glusterfs-client"
 SERVER_PACKAGE = "glusterfs-server"
@@ -23,6 +26,7 @@ HEAL_S = 60.0  # a brick that does not answer costs it ten seconds
 _ANSWER_BYTES = 64 << 20  # of ten hosts a volume takes 9 kB in `volume status all`: some thousands of them
 _BUSY = ("Another transaction is in progress", "Locking failed", "Lock timed out", "transaction timed out")
 _PATIENCE = Backoff(first_s=0.2, limit_s=2.0)
+_USERS = ("fuse", "gfapi")  # all others that are connected to bricks are gluster's own daemons
 _NOT_THERE = "does not exist"
 _NAME_TAKEN = "already exists"
 _USED_BEFORE = ("already part of a volume", "Brick may be containing or be contained by an existing brick")
@@ -96,6 +100,20 @@ class Gluster:
         verb = f"ask for the split files of {name}"
         return parsing.split_files(await self._look("volume", "heal", name, "info", "split-brain", verb=verb, s=HEAL_S))
 
+    async def users(self, name: str) -> dict[str, int]:
+        """Who uses a volume that is started: what kind, and how many of them. The answer is no XML."""
+        verb = f"ask who uses {name}"
+
+        async def ask(left_s: float) -> tuple[str, str | None]:
+            argv = ("gluster", "--mode=script", "volume", "status", name, "client-list")
+            command = Command(argv, verb=verb, timeout_s=left_s, changes=False, accept=(0, 1))
+            result = await self._commands.run(command)
+            refused = (result.stderr + result.stdout).decode(errors="replace")
+            return result.text, refused if result.exit_code else None
+
+        found = parsing.clients_of(await _patiently(verb, LOOK_S, ask))
+        return {kind: found[kind] for kind in _USERS if kind in found}
+
     async def quota(self, name: str) -> tuple[QuotaLimit, ...]:
         verb = f"ask for the limit of {name}"
         return parsing.quota_limits(await self._look("volume", "quota", name, "list", "/", verb=verb))
@@ -149,24 +167,32 @@ class Gluster:
         return await self._ask(words, verb, timeout_s=CHANGE_S, changes=True)
 
     async def _ask(self, words: Sequence[str], verb: str, *, timeout_s: float, changes: bool) -> parsing.Answer:
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + timeout_s
-        failures = 0
-        while True:
-            left_s = max(1.0, ends - loop.time())
+        async def ask(left_s: float) -> tuple[parsing.Answer, str | None]:
             argv = ("gluster", "--mode=script", "--xml", *words)
             command = Command(argv, verb=verb, timeout_s=left_s, changes=changes, output_limit=_ANSWER_BYTES)
             result = await self._commands.run(command)
             if result.truncated:
                 raise HostError(f"cannot {verb}: the answer of gluster is cut off after {_ANSWER_BYTES >> 20} MiB")
             answer = parsing.read_answer(result.stdout, verb)
-            if not answer.failed:
-                return answer
-            pause_s = _PATIENCE.delay_s(failures)
-            if not any(one in answer.error for one in _BUSY) or loop.time() + pause_s >= ends:
-                raise GlusterError(f"cannot {verb}: {answer.error or 'gluster does not say why'}", answer.error)
-            failures += 1
-            await asyncio.sleep(pause_s)
+            return answer, answer.error if answer.failed else None
+
+        return await _patiently(verb, timeout_s, ask)
+
+
+async def _patiently(verb: str, timeout_s: float, ask: Callable[[float], Awaitable[tuple[T, str | None]]]) -> T:
+    """`ask` is told how long it may take, and says beside its answer why gluster refused, if it did."""
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + timeout_s
+    failures = 0
+    while True:
+        answer, refused = await ask(max(1.0, ends - loop.time()))
+        if refused is None:
+            return answer
+        pause_s = _PATIENCE.delay_s(failures)
+        if not any(one in refused for one in _BUSY) or loop.time() + pause_s >= ends:
+            raise GlusterError(f"cannot {verb}: {refused.strip() or 'gluster does not say why'}", refused)
+        failures += 1
+        await asyncio.sleep(pause_s)
 
 
 def _force(wanted: bool) -> tuple[str, ...]:

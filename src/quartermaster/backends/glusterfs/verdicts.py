@@ -73,10 +73,9 @@ def degraded_verdict(
 def details_of(seen: Seen, members: Mapping[str, str], moves: Moves) -> dict[str, str]:
     """For the section of the StorageStatus."""
     found = {"peers": ", ".join(sorted(members[uuid] for uuid in seen.facts.peers if uuid in members))}
-    healing = [f"{name}: {fact.pending}" for name, fact in sorted(seen.facts.volumes.items()) if fact.pending]
-    split = [
-        f"{name}: {_named(fact.split, fact.splits)}" for name, fact in sorted(seen.facts.volumes.items()) if fact.split
-    ]
+    own = seen.own_facts
+    healing = [f"{name}: {fact.pending}" for name, fact in own.items() if fact.pending]
+    split = [f"{name}: {_named(fact.split, fact.splits)}" for name, fact in own.items() if fact.split]
     moving = [f"{name}: {one.open.why}" for name, one in sorted(moves.moved.items()) if one.open is not None]
     stuck = [f"{name}: {why}" for name, why in sorted(moves.stuck.items())]
     found |= {"healing": _short(healing), "splitBrain": _short(split), "moving": _short(moving), "stuck": _short(stuck)}
@@ -115,7 +114,7 @@ def _is_writable(seen: Seen, volume: VolumeView) -> bool:
 
 
 def _split(seen: Seen) -> Verdict | None:
-    split = {name: fact for name, fact in seen.facts.volumes.items() if fact.split}
+    split = {name: fact for name, fact in seen.own_facts.items() if fact.split}
     if not split:
         return None
     name = min(split)
@@ -135,13 +134,13 @@ def _stuck(moves: Moves) -> Verdict | None:
 
 
 def _bricks_down(seen: Seen) -> Verdict | None:
-    down = [brick for volume in seen.view.volumes if (fact := seen.fact(volume.name)) for brick in fact.offline]
+    down = [brick for fact in seen.own_facts.values() for brick in fact.offline]
     return Verdict(True, "BricksDown", f"{len(down)} bricks do not run: {_named(down)}") if down else None
 
 
 def _healing(seen: Seen, moves: Moves) -> Verdict | None:
     open_moves = [name for name, moved in moves.moved.items() if moved.open is not None]
-    healing = {name: fact.pending for name, fact in seen.facts.volumes.items() if fact.pending}
+    healing = {name: fact.pending for name, fact in seen.own_facts.items() if fact.pending}
     if healing:
         count = sum(number or 0 for number in healing.values())
         return Verdict(True, "Healing", f"{count} entries are to be healed, in {_named(sorted(healing))}")

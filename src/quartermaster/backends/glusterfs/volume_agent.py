@@ -22,6 +22,7 @@ from quartermaster.backends.glusterfs.model import Brick, VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, LOCK, LOCK_S, OWNER_OPTION
 from quartermaster.backends.glusterfs.tool import Gluster, GlusterError
 from quartermaster.host.files import remove, write_whole
+from quartermaster.resources.marks import DELETE_IN_USE
 from quartermaster.resources.orchestration import SUCCEEDED
 from quartermaster.support import entropy
 from quartermaster.support.errors import CommandError, HostError
@@ -146,7 +147,7 @@ class VolumeAgent:
                 # Whoever is cut off after the volume is deleted finds nobody who could tell him where its bricks are.
                 write_whole(file, msgspec.json.encode(known))
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
-                await _delete(gluster, found, known)
+                await _delete(context, gluster, found, known)
             self._looks.forget(context)
             kept = known
         await _remove_own_bricks(context, gluster, kept, own)
@@ -331,7 +332,7 @@ async def _create(gluster: Gluster, config: VolumeConfig) -> tuple[Brick, ...]:
             return tuple(Brick(brick, uuid="") for brick in bricks)
 
 
-async def _delete(gluster: Gluster, found: VolumeInfo, kept: Kept) -> None:
+async def _delete(context: AgentContext, gluster: Gluster, found: VolumeInfo, kept: Kept) -> None:
     owner = found.options.get(OWNER_OPTION, "")
     if owner not in ("", kept.owner):
         raise HostError(f"cannot delete the volume {found.name}: it belongs to {owner}", hint="it is left alone")
@@ -345,8 +346,22 @@ async def _delete(gluster: Gluster, found: VolumeInfo, kept: Kept) -> None:
             hint="bring its host back, or give it up with `qm node remove NODE --lost`",
         )
     if found.started:
+        await _refuse_used(context, gluster, found.name)
         await gluster.stop(found.name)
     await gluster.delete(found.name)
+
+
+async def _refuse_used(context: AgentContext, gluster: Gluster, name: str) -> None:
+    """Where Quartermaster has mounted it is known; what others have mounted, gluster alone sees."""
+    if context.assignment is not None and DELETE_IN_USE in context.assignment.metadata.annotations:
+        return
+    users = await gluster.users(name)
+    if users:
+        told = ", ".join(f"{kind}: {count}" for kind, count in sorted(users.items()))
+        raise HostError(
+            f"cannot delete the volume {name}: it is used by others than Quartermaster ({told})",
+            hint=f"unmount it there; `qm delete pv {name} --force` deletes it under them",
+        )
 
 
 def _with_bricks(kept: Kept, bricks: tuple[Brick, ...], own: str, placed: tuple[str, ...]) -> Kept:
