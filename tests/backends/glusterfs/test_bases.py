@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from quartermaster.backends.glusterfs import node_agent
+from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE
 from quartermaster.backends.glusterfs.seeing import is_on_device, rooms_of, see
 from quartermaster.host.fake.directories import FakeDirectories
 from quartermaster.host.fake.faults import Faults, Moment
@@ -54,6 +56,23 @@ async def test_nothing_is_removed_from_a_directory_of_another_cluster(cluster: C
     cluster.bench.ask(Desired("h3", "glusterd", {**desired, "owner": "storage/other", "remove": [left]}))
     await cluster.bench.work()
     assert {(number, left), (number, begun)} <= set(machine.directories)
+
+
+@pytest.mark.parametrize("left", [[], ["pvc-9"]], ids=["empty", "with a brick"])
+async def test_a_disk_of_the_time_before_is_taken_again_when_nothing_is_on_it(
+    cluster: Cluster, left: list[str]
+) -> None:
+    """Its node left the cluster and is back, with a glusterd that is another one by now."""
+    cluster.bench.add("h4")
+    await cluster.rounds(2)
+    machine, name = cluster.bench.machines["h4"], assignment_name("glusterd", "h4")
+    ((place, now),) = [(place, text) for place, text in machine.files.items() if place[1].endswith(IDENTITY_FILE)]
+    before = msgspec.json.encode({**msgspec.json.decode(now), "uuid": "of-before"})
+    machine.files[place] = before
+    machine.directories |= {(place[0], f"{Path(place[1]).parent}/{brick}"): None for brick in left}
+    failed = ((await cluster.bench.run(cluster.bench.assignments[name])) or {})["failed"]
+    assert machine.files[place] == (before if left else now)
+    assert ["made by another glusterd (of-befor)" in why for why in failed.values()] == [True] * len(left)
 
 
 @pytest.mark.parametrize("moment", Moment)

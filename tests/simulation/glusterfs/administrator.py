@@ -128,6 +128,11 @@ class Administrator:
         named = re.findall(rf"naming ([0-9a-f-]{{36}}) in spec\.wipe of StorageNode node-{host}", said)
         return [one for one in named if node is not None and one not in node.spec.wipe]
 
+    async def refused_file_systems(self, host: str) -> list[str]:
+        """Those that the node itself used, when it was a node before."""
+        _, said = await self._said_of(host)
+        return re.findall(r"with `umount \S+/([0-9a-f-]{36})`", said)
+
     async def _said_of(self, host: str) -> tuple[StorageNode | None, str]:
         node = next((one for one in await self.nodes() if one.metadata.name == f"node-{host}"), None)
         said = [node.status, *(await self._store.list(StorageStatus, NAMESPACE)).items] if node is not None else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -36,8 +37,11 @@ class GlusterMachine(WitnessedMachine):
             record("hardware", self.name, "put back", place, device.serial)
         self.pulled.clear()
 
-    def clear(self, needed: Collection[str] = ()) -> None:
-        """Somebody wipes the disks that hold something and serve nobody; those of the `needed` numbers stay."""
+    def clear(self, needed: Collection[str] = (), refused: Collection[str] = ()) -> None:
+        """Somebody wipes the disks that hold something and serve nobody; those of the `needed` numbers stay. The file
+        systems that are `refused`, by UUID, are mounted: only in them is it said whose they are.
+        """
+        self.mounts[:] = [one for one in self.mounts if one.number in needed or Path(one.target).name not in refused]
         for path, disk in self.storage.items():
             mounted = any(mount.number == disk.number for mount in self.mounts)
             if disk.signatures and not mounted and disk.number not in needed:

@@ -206,7 +206,7 @@ class Scenario:
         in_doubt = asyncio.get_running_loop().time() > self._calm_since + DOUBT_S
         await self._give_up_dead_disks(bricks=in_doubt)
         if in_doubt:
-            self._clear_old_disks()
+            await self._clear_old_disks()
             await self._settle_splits()
 
     async def _settle_splits(self) -> None:
@@ -219,11 +219,12 @@ class Scenario:
                     words = ("volume", "heal", volume.name, "split-brain", "latest-mtime", f"/{file}")
                     await self.administrator.by_hand(volume.bricks[members.start].address, *words)
 
-    def _clear_old_disks(self) -> None:
+    async def _clear_old_disks(self) -> None:
         """A disk came back to a host that is another node by now: it is refused until somebody has wiped it."""
         held = [self.model.holder(one) for volume in self.model.volumes.values() for one in volume.bricks]
         for host, machine in self.machines.items():
-            machine.clear([number for address, number in held if address == ADDRESSES[host]])
+            needed = [number for address, number in held if address == ADDRESSES[host]]
+            machine.clear(needed, await self.administrator.refused_file_systems(host))
 
     async def _give_up_dead_disks(self, *, bricks: bool) -> None:
         """Those that a node misses; with a brick on it only where nobody else knows what was on it, and says so."""
@@ -264,7 +265,7 @@ class Scenario:
         self.witness.raise_violation()
 
     async def _take_everything_away(self) -> None:
-        self._clear_old_disks()  # a disk that is refused is nobody's any more, and agents never touch it
+        await self._clear_old_disks()  # a disk that is refused is nobody's any more, and agents never touch it
         if PHOTOS in {volume.name for volume in self.model.volumes.values()}:
             await self.administrator.by_hand(STRANGER, "volume", "delete", PHOTOS)
         for address in ADDRESSES.values():

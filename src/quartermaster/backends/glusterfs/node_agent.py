@@ -93,23 +93,28 @@ class NodeAgent:
         path = f"{base}/{IDENTITY_FILE}"
         own = BaseIdentity(context.desired["owner"], context.desired["node"], uuid)
         found = await context.machine.directories.read(path)
-        if found is None:
-            adopted = base in context.desired.get("adopted", ())
+        known = _decoded(found, base) if found is not None else None
+        others: list[str] = []
+        if known is None or _of_earlier_time(known, own):
             others = [name for name in await context.machine.directories.entries(base) if not _is_harmless(name)]
+        if known is not None and _of_earlier_time(known, own) and not others:
+            known = None  # the node has left since, with all of its bricks
+        if known is None:
+            adopted = base in context.desired.get("adopted", ())
             if others and not adopted:
                 raise HostError(
                     f"cannot use {base}: it holds {others[0]}, and nothing says whose that is",
                     hint="move it away; a disk on which nothing is wanted is cleared by hand, with `wipefs --all`",
                 )
-        elif ((known := _decoded(found, base)).cluster, known.uuid) != (own.cluster, own.uuid):
+        elif (known.cluster, known.uuid) != (own.cluster, own.uuid):
             raise HostError(
                 f"cannot use {base}: it holds bricks of cluster {known.cluster}, node {known.node}, "
                 f"made by another glusterd ({known.uuid[:8]})",
-                hint="if nothing on it is wanted, clear the disk by hand, with `wipefs --all`",
+                hint=f"if nothing on it is wanted, clear the disk by hand, with `umount {base}` and `wipefs --all`",
             )
         if _is_shared(context, base):
             await offer_base(context, base, (await context.machine.directories.space(base)).file_system)
-        if found is not None:
+        if known is not None:
             return known
         if others:
             volumes = await Gluster(context.machine.commands).volumes()
@@ -211,6 +216,11 @@ async def _may_be_removed(context: AgentContext, path: str, bases: _Claimed) -> 
     if _is_shared(context, base) and not await is_brick_of_ours(context.machine.directories, path, bases[base]):
         return False
     return await context.machine.directories.exists(path)
+
+
+def _of_earlier_time(known: BaseIdentity, own: BaseIdentity) -> bool:
+    """Whether the node itself used it, with a glusterd that it has no more."""
+    return (known.cluster, known.node) == (own.cluster, own.node) and known.uuid != own.uuid
 
 
 def _is_shared(context: AgentContext, base: str) -> bool:
