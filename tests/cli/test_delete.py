@@ -9,6 +9,7 @@ import pytest
 
 from quartermaster.engine.election import LEADER_LEASE
 from quartermaster.provisioning.protocol import PROVISIONED_BY
+from quartermaster.provisioning.volumes import goes_in_use
 from quartermaster.resources import (
     ConfigMap,
     Event,
@@ -23,7 +24,7 @@ from quartermaster.resources import (
     from_document,
 )
 from quartermaster.resources.kubernetes.core import LeaseSpec
-from quartermaster.resources.marks import DELETE_IN_USE, MOUNTED, provisioner_of
+from quartermaster.resources.marks import MOUNTED, provisioner_of
 from quartermaster.resources.orchestration import HostStatus
 from quartermaster.stores import Store, open_store
 from quartermaster.stores.kv.base import Put
@@ -220,10 +221,11 @@ async def mount(store: Store, made_by: str = "") -> None:
     meta = ObjectMeta(name="data", namespace="default", finalizers=("kubernetes.io/pvc-protection",))
     spec = {**modes, "volumeName": "v1", "resources": {"requests": {"storage": "1Gi"}}}
     claim = from_document(PersistentVolumeClaim, {"spec": spec})
-    await store.create(msgspec.structs.replace(claim, metadata=meta))
+    claim = await store.create(msgspec.structs.replace(claim, metadata=meta))
+    reference = {"claimRef": {"namespace": "default", "name": "data", "uid": claim.metadata.uid}}
     annotations = {MOUNTED: '{"h2": ["/mnt/data"]}', **({PROVISIONED_BY: made_by} if made_by else {})}
     source = {"hostPath": {"path": "/srv"}}
-    made = from_document(PersistentVolume, {"spec": {**modes, **source, "capacity": {"storage": "1Gi"}}})
+    made = from_document(PersistentVolume, {"spec": {**modes, **source, **reference, "capacity": {"storage": "1Gi"}}})
     named = ObjectMeta(name="v1", annotations=annotations)
     await store.create(msgspec.structs.replace(made, metadata=named))
 
@@ -243,7 +245,7 @@ def test_a_volume_in_use_is_let_go_by_force_alone(
 ) -> None:
     async def look(store: Store) -> None:
         volume = await store.get(PersistentVolume, "v1", "")
-        assert (DELETE_IN_USE in volume.metadata.annotations) is marked
+        assert goes_in_use(volume) is marked
 
     cli("apply", "-f", SEED)
     prepare(lambda store: mount(store, made_by))

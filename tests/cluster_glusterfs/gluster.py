@@ -103,7 +103,7 @@ def changes(lines: Iterable[str]) -> list[str]:
 async def state_of_gluster(host: VirtualHost) -> str:
     """For whoever has to find out why something never came: what gluster itself says, with its last words."""
     script = (
-        "g='timeout 60 gluster --mode=script'; $g pool list; $g volume info; $g volume status; "
+        "exec 2>&1; g='timeout 60 gluster --mode=script'; $g pool list; $g volume info; $g volume status; "
         "for v in $($g volume list); do $g volume heal $v info; done; tail -n 20 /var/log/glusterfs/glustershd.log"
     )
     return (await host.run(["sh", "-c", f"{script}; true"], timeout_s=LONG_S)).text

@@ -15,6 +15,7 @@ from quartermaster.provisioning.protocol import (
     with_annotations,
     with_mounts,
 )
+from quartermaster.provisioning.volumes import goes_in_use, going_in_use
 from quartermaster.resources.kubernetes.core import ObjectReference
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.resources.marks import DELETE_IN_USE, HOSTNAME_LABEL, provisioner_of
@@ -203,7 +204,7 @@ async def test_a_claim_and_its_volume_go_by_force_although_they_are_mounted() ->
         await world.store.create(claim())
         await until(lambda: is_bound(world.store))
         mounted = with_mounts(await world.volume_of(), {"h2": ("/mnt/data",)})
-        volume = await world.store.update(with_annotations(mounted, {DELETE_IN_USE: "true"}))
+        volume = await world.store.update(going_in_use(mounted))
         world.failing = "somebody uses it"
         await world.store.delete(PersistentVolumeClaim, "data", "default")
         await until(lambda: is_gone(world.store, PersistentVolumeClaim, "data", "default"))
@@ -211,6 +212,14 @@ async def test_a_claim_and_its_volume_go_by_force_although_they_are_mounted() ->
         world.failing = ""
         await until(lambda: is_gone(world.store, PersistentVolume, volume.metadata.name))
     assert world.disks == {}
+
+
+def test_a_volume_goes_by_force_with_the_claim_alone_that_it_was_said_of() -> None:
+    reference = {"namespace": "default", "name": "data", "uid": "1"}
+    marked = going_in_use(static_volume("v", claimRef=reference))
+    assert goes_in_use(marked)
+    bound_anew = static_volume("v", claimRef={**reference, "uid": "2"})
+    assert not goes_in_use(replace(marked, spec=bound_anew.spec))
 
 
 async def _agent_is_told(world: World) -> bool:

@@ -114,8 +114,8 @@ class Assigning:
         if current is None:
             return True
         if not is_gone(current):
-            if forced and DELETE_IN_USE not in current.metadata.annotations:
-                await self._force(key, current)
+            if forced is not (DELETE_IN_USE in current.metadata.annotations):
+                await self._force(key, current, forced=forced)
             return lost
         try:
             await self._store.delete(
@@ -133,8 +133,9 @@ class Assigning:
         self._note(key, current.metadata.resource_version, None)
         return True
 
-    async def _force(self, key: Key, current: Assignment) -> None:
-        metadata = replace(current.metadata, annotations={**current.metadata.annotations, DELETE_IN_USE: "true"})
+    async def _force(self, key: Key, current: Assignment, *, forced: bool) -> None:
+        kept = {name: text for name, text in current.metadata.annotations.items() if name != DELETE_IN_USE}
+        metadata = replace(current.metadata, annotations={**kept, DELETE_IN_USE: "true"} if forced else kept)
         try:
             await self._update(key, current, replace(current, metadata=metadata))
         except (ConflictError, NotFoundError):

@@ -205,7 +205,7 @@ def _account(done: int, rest: int) -> None:
 async def _delete_one(store: Store, one: _Chosen, plan: Plan) -> Object | None:
     note = await _look_at_host(store, one, plan) if one.kind is Host else ""
     if plan.force and not plan.dry_run:
-        await let_go_in_use(store, one.kind, one.name, one.namespace)
+        await let_go_in_use(store, one.kind, one.name, one.namespace, one.uid)
     propagation = _PROPAGATION[plan.cascade]
     try:
         after = await store.delete(

@@ -29,8 +29,7 @@ async def _why(store: Store, obj: Object) -> str:
     if isinstance(obj, PersistentVolumeClaim):
         return await _of_claim(store, obj)
     if isinstance(obj, PersistentVolume):
-        reference = obj.spec.claim_ref
-        return _mounts(obj, reference.name if reference is not None else "")
+        return await _of_volume(store, obj)
     if isinstance(obj, StorageNode):
         return await _of_node(store, obj)
     return str(getattr(getattr(obj, "status", None), "message", ""))
@@ -60,6 +59,20 @@ async def _of_claim(store: Store, claim: PersistentVolumeClaim) -> str:
         waits = find_condition(claim.status.conditions, PROVISIONED)
         return mounted or (waits.message if waits is not None else "")
     return "" if store.fences else f"`kubectl describe pvc {claim.metadata.name}` says which Pods use it"
+
+
+async def _of_volume(store: Store, volume: PersistentVolume) -> str:
+    """Where it is mounted, or what whoever is to delete it says."""
+    from quartermaster.provisioning.intent import record_of
+    from quartermaster.resources.orchestration import FAILED, Assignment
+
+    reference, record = volume.spec.claim_ref, record_of(volume)
+    mounted = _mounts(volume, reference.name if reference is not None else "")
+    if mounted or record is None:
+        return mounted
+    asked = (await store.list(Assignment, record.cluster.namespace)).items
+    failed = [one for one in asked if one.spec.instance == record.volume.name and one.status.state == FAILED]
+    return "; ".join(one.status.message for one in failed if one.spec.absent)
 
 
 def _mounts(volume: PersistentVolume, claim: str) -> str:

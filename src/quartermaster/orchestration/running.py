@@ -23,6 +23,7 @@ from quartermaster.engine.workers import DONE, Result, Workers
 from quartermaster.orchestration import reports
 from quartermaster.orchestration.reports import Refuse, Run
 from quartermaster.orchestration.timings import Timings
+from quartermaster.resources.marks import DELETE_IN_USE
 from quartermaster.resources.model import Key
 from quartermaster.resources.orchestration import FAILED, RUNNING, SUCCEEDED, Assignment, AssignmentStatus
 from quartermaster.stores.base import Store
@@ -47,6 +48,10 @@ _RETRY = Backoff(first_s=1.0, limit_s=300.0)
 _EPOCHS_KEPT_S = 600.0
 
 _log = logger("orchestration.running")
+
+
+def _is_forced(assignment: Assignment | None) -> bool:
+    return assignment is not None and DELETE_IN_USE in assignment.metadata.annotations
 
 
 class _Memory:
@@ -148,7 +153,7 @@ class AssignmentRunner:
 
         def handle(old: Assignment | None, new: Assignment | None) -> None:
             obj = new or old
-            if obj is not None and generation_changed(old, new):
+            if obj is not None and (generation_changed(old, new) or _is_forced(old) != _is_forced(new)):
                 queue.add(obj.key)
 
         unsubscribe = cache.subscribe(handle)

@@ -19,6 +19,7 @@ from quartermaster.provisioning.protocol import (
     capacity,
     is_deleting,
     mounts_of,
+    with_annotations,
     with_finalizer,
     without_finalizer,
 )
@@ -166,8 +167,15 @@ def _removal(volume: PersistentVolume) -> Fate:
 
 
 def goes_in_use(volume: PersistentVolume) -> bool:
-    """Whether somebody wants it deleted although it is used."""
-    return DELETE_IN_USE in volume.metadata.annotations
+    """Whether somebody wants it deleted although it is used, by those who have it by the claim of that time."""
+    reference = volume.spec.claim_ref
+    return reference is not None and volume.metadata.annotations.get(DELETE_IN_USE) == reference.uid != ""
+
+
+def going_in_use(volume: PersistentVolume) -> PersistentVolume:
+    """With the word that it goes although it is used; one that has no claim is used by nobody."""
+    reference = volume.spec.claim_ref
+    return with_annotations(volume, {DELETE_IN_USE: reference.uid}) if reference is not None else volume
 
 
 def where_mounted(volume: PersistentVolume) -> str:

@@ -46,7 +46,8 @@ VOLUME: Final = f"{DOMAIN}/volume"
 MOUNTED: Final = f"{DOMAIN}/mounted"
 MOUNT_FINALIZER: Final = f"{DOMAIN}/mount"
 
-# On a PersistentVolume, by `qm delete --force`: it goes although somebody uses it. Its Assignment says so too.
+# On a PersistentVolume, by `qm delete --force`: the UID of the claim by which it goes although somebody uses it. Its
+# Assignment says that it is so.
 DELETE_IN_USE: Final = f"{DOMAIN}/delete-in-use"
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"

@@ -125,6 +125,12 @@ class Bench:
                 return plan
         raise AssertionError(f"{self.subject.type} does not come to rest within {ROUNDS} rounds")
 
+    def forget(self, name: str) -> None:
+        """The node is gone, and with it what was asked of its host."""
+        del self.nodes[name]
+        for key in [key for key, one in self.assignments.items() if one.spec.host == name]:
+            del self.assignments[key]
+
     def ask(self, desired: Desired) -> None:
         name = assignment_name(desired.agent, desired.host, desired.instance)
         config = as_plain(desired.config) if desired.config is not None else None

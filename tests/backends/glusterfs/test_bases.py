@@ -72,7 +72,7 @@ async def test_a_disk_of_the_time_before_is_taken_again_when_nothing_is_on_it(
     machine.directories |= {(place[0], f"{Path(place[1]).parent}/{brick}"): None for brick in left}
     failed = ((await cluster.bench.run(cluster.bench.assignments[name])) or {})["failed"]
     assert machine.files[place] == (before if left else now)
-    assert ["made by another glusterd (of-befor)" in why for why in failed.values()] == [True] * len(left)
+    assert ["of another glusterd (of-befor); it holds pvc-9" in why for why in failed.values()] == [True] * len(left)
 
 
 @pytest.mark.parametrize("moment", Moment)

@@ -16,7 +16,7 @@ from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import Kept
 from quartermaster.planning.cluster import Desired, Verdict
-from quartermaster.resources.marks import ABANDON, DELETE_IN_USE
+from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import (
     FAILED,
@@ -80,19 +80,6 @@ async def test_a_volume_is_not_stopped_while_a_host_is_away(cluster: Cluster) ->
     assert VOLUME not in cluster.gluster.pool_of(cluster.bench.address("h1")).volumes
 
 
-async def test_a_volume_that_others_have_mounted_is_deleted_by_force_alone(cluster: Cluster) -> None:
-    cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).mounts = 2
-    name = await ask_for_its_end(cluster)
-    await cluster.rounds(2)
-    assert cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).started
-    asked = cluster.bench.assignments[name]
-    assert "it is used by others than Quartermaster (fuse: 2)" in asked.status.message
-    forced = replace(asked.metadata, annotations={DELETE_IN_USE: "true"})
-    cluster.bench.assignments[name] = replace(asked, metadata=forced)
-    await cluster.rounds(4)
-    assert VOLUME not in cluster.gluster.pool_of(cluster.bench.address("h1")).volumes
-
-
 async def test_one_that_is_stopped_between_two_looks_of_the_coordinator_is_not_started_again(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +125,7 @@ async def test_a_copy_that_is_wanted_again_is_given_up_for_whole_ones_only(clust
     """Decided while the volume was to go; whoever was to delete it keeps it now."""
     await ask_for_its_end(cluster)
     cluster.lose("h3")
+    await cluster.bench.work()
     cluster.bench.mark("h3", {ABANDON: "h3"}, deleting=True)
     plan = await cluster.bench.plan()
     assert '"needed":0' in plan.memory["moves"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from quartermaster.backends.base import Refusal
 from quartermaster.backends.glusterfs.layouts import Layout, Room, choose_rooms, choose_substitute
 from quartermaster.planning.cluster import Verdict
 
@@ -61,6 +62,23 @@ def test_too_large_is_refused_with_what_there_is() -> None:
 def test_an_arbiter_needs_next_to_nothing() -> None:
     rooms = [room("n1", 10), room("n2", 10), room("n3", 1)]
     assert nodes(choose_rooms(rooms, Layout(3, arbiter=True), 8 * GIB)) == ["n1", "n2", "n3"]
+
+
+def test_a_zone_that_is_away_is_not_taken_for_none() -> None:
+    refused = choose_rooms([room(f"n{n}", zone=1) for n in (1, 2, 3)], Layout(), GIB, declared=[1, 1, 1, 2, 3])
+    assert refused == Verdict(False, "TooFewZones", "3 copies need 3 zones, and 1 of 3 can take one now: 1")
+
+
+async def test_a_volume_waits_for_the_zones_of_silent_nodes(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    for name, zone in {"h1": 1, "h2": 1, "h3": 1, "h4": 2, "h5": 3}.items():
+        cluster.bench.add(name, devices=["/dev/vdb"], glusterfs={"zone": zone})
+    await cluster.rounds(4)
+    cluster.bench.silent += ["h4", "h5"]
+    await cluster.rounds(2)
+    placed = cluster.bench.backend.volumes().place(cluster.bench.request("pvc-z", GIB), await cluster.bench.view())
+    assert isinstance(placed, Refusal)
+    assert placed.reason == "TooFewZones"
 
 
 def test_of_an_erasure_coded_volume_a_zone_holds_no_more_parts_than_may_be_lost() -> None:

@@ -8,14 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Refusal, Volume
+from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.planning.cluster import VolumeView
+from quartermaster.planning.outcomes import READY
 from quartermaster.provisioning.claims import Act, Situation, Undo, Wait, next_act
 from quartermaster.provisioning.intent import Intent
 from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import FAILED, SUCCEEDED, AssignmentStatus, assignment_name
 
-from .modelled import GIB, Cluster
+from .modelled import GIB, VOLUME, Cluster
 
 NAME = "pvc-2"
 
@@ -53,6 +55,32 @@ async def decided(cluster: Cluster, volume: Volume) -> Act:
         view=await cluster.bench.view(),
     )
     return next_act(situation, driver)
+
+
+async def test_a_node_that_left_in_good_order_takes_its_disk_again(cluster: Cluster) -> None:
+    cluster.bench.mark("h4", deleting=True)
+    plan = await cluster.rounds(6)
+    assert "h4" in plan.removable
+    cluster.bench.forget("h4")
+    await cluster.rounds(2)
+    cluster.bench.add("h4")
+    plan = await cluster.rounds(4)
+    assert plan.nodes["h4"].state == READY
+
+
+async def test_what_a_volume_in_nobodys_books_has_left_holds_no_node(cluster: Cluster) -> None:
+    """Its policy was Retain, and its object is deleted: nobody will ever know whether it is whole."""
+    await cluster.rounds(2)
+    base = next(iter(see(await cluster.bench.view()).node_facts["h4"].bricks))
+    machine = cluster.bench.machines["h4"]
+    number = next(mount.number for mount in machine.mounts if mount.target == base)
+    left = (number, f"{base}/{VOLUME}.m1")
+    machine.directories[left] = None
+    del cluster.bench.volumes[VOLUME]
+    cluster.bench.mark("h4", deleting=True)
+    plan = await cluster.rounds(8)
+    assert "h4" in plan.removable
+    assert left in machine.directories
 
 
 @pytest.mark.slow

@@ -35,7 +35,9 @@ def test_a_host_that_is_down_is_a_member_that_does_not_serve() -> None:
 
 def test_who_uses_a_volume_is_told_from_the_daemons_of_gluster() -> None:
     text = (RECORDED / "client-list.txt").read_text()
-    assert parsing.clients_of(text) == {"glustershd": 1, "quotad": 1, "fuse": 1}
+    assert parsing.clients_of(text, "ask") == {"glustershd": 1, "quotad": 1, "fuse": 1}
+    with pytest.raises(HostError, match="gluster answered something else: volume status: failed"):
+        parsing.clients_of("volume status: failed", "ask")
 
 
 def test_a_volume_has_its_bricks_in_order_and_its_options() -> None:

@@ -23,7 +23,7 @@ def done() -> str:
 
 def clients(volume: VolumeRecord) -> str:
     """As text: nobody has mounted it but who asked Quartermaster to."""
-    return f"glustershd  {len(volume.bricks)}\n"
+    return f"Client connections for volume v\nglustershd  {len(volume.bricks)}\n"
 
 
 def peers(model: GlusterModel, asked: Glusterd) -> str:

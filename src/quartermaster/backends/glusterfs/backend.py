@@ -64,6 +64,7 @@ from quartermaster.planning.cluster import (
 from quartermaster.planning.leaving import leave
 from quartermaster.planning.offering import BASE, bases_of, nothing_offered, offered
 from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of
+from quartermaster.planning.releasing import is_record, with_releases
 from quartermaster.resources.orchestration import FAILED
 
 _REJECTED = "Rejected"  # in the words of gluster for the state of a peer
@@ -118,8 +119,26 @@ class GlusterBackend:
             degraded=degraded_verdict(seen, outcomes, moves, members),
             removable=tuple(removable),
             details={**details_of(seen, members, moves), "version": version_of(seen)},
-            memory=write_memory(known),
+            memory={**write_memory(known), **_let_go(view, assignments)},
         )
+
+
+def _let_go(view: ClusterView, assignments: Sequence[Desired]) -> dict[str, str]:
+    """The disks of nodes that leave in good order, so that these have them back when they are declared again. A disk
+    that a node gives up alone has bricks on it that may be wanted, and is not taken back unasked.
+    """
+    nodes = {node.host: node for node in view.nodes if node.host}
+    told: list[Desired] = []
+    for desired in [one for one in assignments if one.agent == NODE]:
+        node = nodes[desired.host]
+        if desired.config is not None:
+            report = node.report(NODE)
+            before = ((report.desired if report is not None else None) or {}).get("devices", ())
+            told.append(replace(desired, config={"devices": [*before, *desired.config["devices"]]}))
+        elif node.leaving == DRAIN:
+            told.append(desired)
+    records = {name: text for name, text in view.memory.items() if is_record(name)}
+    return with_releases(records, view.nodes, told)
 
 
 def _plan_node(seen: Seen, node: NodeView, moves: Moves) -> tuple[list[Desired], NodeOutcome, bool]:

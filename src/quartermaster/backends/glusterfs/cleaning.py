@@ -36,7 +36,7 @@ def leaves_bricks(seen: Seen, node: NodeView) -> bool:
     if report is None or (report.current and report.status.state == FAILED):
         return False
     lost = [base for base in seen.node_facts[node.host].bricks if _is_dead(seen, node, base)]
-    return any(base not in lost for base, _ in _superseded(seen, node))
+    return any(base not in lost and not _is_nobodys(seen, _volume_of(name)) for base, name in _superseded(seen, node))
 
 
 def _left_over(seen: Seen, node: NodeView) -> list[str]:
@@ -74,6 +74,11 @@ def _is_replaced(seen: Seen, volume: str) -> bool:
     moved = seen.memory.moves.get(volume)
     under_way = moved is not None and moved.open is not None
     return fact is not None and fact.healed and volume not in seen.memory.behind and not under_way
+
+
+def _is_nobodys(seen: Seen, volume: str) -> bool:
+    """In the pool and in no book, and so it stays: what it left is not known to be replaced, and stays on its disk."""
+    return seen.fact(volume) is not None and all(one.name != volume for one in seen.view.volumes)
 
 
 def _volume_of(name: str) -> str:

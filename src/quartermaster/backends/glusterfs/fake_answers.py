@@ -80,7 +80,12 @@ def layout_in_words(words: Sequence[str]) -> tuple[tuple[int, int, bool], list[s
 
 
 def _clients(volume: FakeVolume) -> Result:
-    lines = ["glustershd  1", "quotad  1", *([f"fuse  {volume.mounts}"] if volume.mounts else [])]
+    lines = [
+        "Client connections for volume v",
+        "glustershd  1",
+        "quotad  1",
+        *([f"fuse  {volume.mounts}"] if volume.mounts else []),
+    ]
     return Result(stdout="".join(f"{line}\n" for line in lines).encode())
 
 

@@ -13,10 +13,12 @@ from typing import Any
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
 from quartermaster.planning.cluster import ABANDON, MAINTENANCE, ClusterView, Desired, NodeView, Report, VolumeView
+from quartermaster.resources.orchestration import FAILED
 
 FORGET: dict[str, Any] = {"forget": True}
 NOT_KEPT = "it is not kept by this host"  # why an agent does not delete a volume
 NOT_THERE = "it was made, and the pool does not know it any more"  # why an agent does not keep one
+IN_USE = "it is in use"  # why an agent does not delete one that it keeps
 SUPERSEDED = "another host was told to keep it since"  # the same
 
 
@@ -59,13 +61,29 @@ def _last_resort(name: str, hosts: tuple[str, ...], view: ClusterView, members: 
 
 
 def is_doomed(volume: VolumeView, view: ClusterView) -> bool:
-    """Whether somebody is at deleting it, and nobody keeps it: what is in it is not wanted any more."""
-    if volume.kept:
-        return False
+    """Whether somebody has tried to delete it and only others are in the way, and nobody keeps it: what is in it is not
+    wanted any more. As long as somebody uses it, or nobody has said that he does not, it is as good as any other.
+    """
+    tried = [report for report in _endings(volume, view) if report.current and report.status.state == FAILED]
+    return bool(tried)
+
+
+def is_ending(volume: VolumeView, view: ClusterView) -> bool:
+    """Whether somebody is at deleting it, be it that he has not looked yet whether it is used."""
+    return bool(_endings(volume, view))
+
+
+def _endings(volume: VolumeView, view: ClusterView) -> list[Report]:
     reports = [report for node, report in _reports(view, volume.name) if not node.lost]
+    if volume.kept or any(_keeps(report) for report in reports):
+        return []
     # Whoever was told to forget a volume has reported nothing of it since, and is asked to end no more than that.
-    deleting = any(report.absent and not report.done and report.status.result != {} for report in reports)
-    return deleting and not any(_keeps(report) for report in reports)
+    asked = [report for report in reports if report.absent and not report.done and report.status.result != {}]
+    return [report for report in asked if not _is_in_use(report)]
+
+
+def _is_in_use(report: Report) -> bool:
+    return report.absent and report.current and IN_USE in report.status.message
 
 
 def volume_config(

@@ -91,12 +91,17 @@ class Room(msgspec.Struct, frozen=True):
     free: int
 
 
-def choose_rooms(rooms: Sequence[Room], layout: Layout, size: int) -> tuple[Room, ...] | Verdict:
-    """A room for every brick, set after set: the fewest sets that fit. Else why not, with the numbers."""
-    refusal = _too_few(rooms, layout)
+def choose_rooms(
+    rooms: Sequence[Room], layout: Layout, size: int, declared: Iterable[int] = ()
+) -> tuple[Room, ...] | Verdict:
+    """A room for every brick, set after set: the fewest sets that fit. Else why not, with the numbers. Also zones count
+    that are `declared` and have no room at the moment: what is in one zone is not spread when the others are back.
+    """
+    known = {room.zone for room in rooms} | set(declared)
+    refusal = _too_few(rooms, layout, known)
     if refusal is not None:
         return refusal
-    zones = len({room.zone for room in rooms})
+    zones = len(known)
     for sets in range(1, _MOST_SETS + 1):
         chosen = _sets(rooms, layout, math.ceil(size / sets), sets, zones)
         if chosen is not None:
@@ -129,15 +134,17 @@ def choose_substitute(
     return best
 
 
-def _too_few(rooms: Sequence[Room], layout: Layout) -> Verdict | None:
+def _too_few(rooms: Sequence[Room], layout: Layout, known: Collection[int]) -> Verdict | None:
     nodes, zones = {room.node for room in rooms}, sorted({room.zone for room in rooms})
     if len(nodes) < layout.width:
         have = "none is" if not nodes else f"{len(nodes)} are" if len(nodes) > 1 else "one is"
         return Verdict(False, "TooFewNodes", f"{layout.text} need {layout.width} nodes, and {have} ready")
     least = math.ceil(layout.width / layout.per_zone)
-    if 1 < len(zones) < least:
+    if len(known) > 1 and len(zones) < least:
         named = ", ".join(map(str, zones))
-        return Verdict(False, "TooFewZones", f"{layout.text} need {least} zones, and there are {len(zones)}: {named}")
+        missing = len(zones) < len(known)
+        there = f"{len(zones)} of {len(known)} can take one now" if missing else f"there are {len(zones)}"
+        return Verdict(False, "TooFewZones", f"{layout.text} need {least} zones, and {there}: {named}")
     return None
 
 

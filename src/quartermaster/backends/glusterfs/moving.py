@@ -255,7 +255,8 @@ def _give_up(seen: Seen, place: BrickPlace) -> str:
 def _moved_away(seen: Seen, case: _Case, position: int, why: str) -> OpenMove | str:
     volume, fact, layout = case.volume, case.fact, layout_in(case.volume.details)
     if layout.width == 1:
-        return f"{why}; {volume.name} is kept in one copy, which cannot move by itself"
+        advice = "copy its files to a volume of another claim and delete this one"
+        return f"{why}; {volume.name} is kept in one copy, which cannot move by itself: {advice}"
     if not fact.healed or fact.pending is None or volume.name not in seen.counted:
         return f"{why}; {volume.name} is not whole: {_missing(fact)}"
     begin = position - position % layout.width

@@ -107,10 +107,13 @@ class NodeAgent:
                     hint="move it away; a disk on which nothing is wanted is cleared by hand, with `wipefs --all`",
                 )
         elif (known.cluster, known.uuid) != (own.cluster, own.uuid):
+            hint = f"if nothing on it is wanted, clear the disk by hand, with `umount {base}` and `wipefs --all`"
+            if _is_shared(context, base):
+                hint = f"if no brick in it is wanted, move them away, and {IDENTITY_FILE} with them"
             raise HostError(
-                f"cannot use {base}: it holds bricks of cluster {known.cluster}, node {known.node}, "
-                f"made by another glusterd ({known.uuid[:8]})",
-                hint=f"if nothing on it is wanted, clear the disk by hand, with `umount {base}` and `wipefs --all`",
+                f"cannot use {base}: it is of cluster {known.cluster}, node {known.node}, "
+                f"and of another glusterd ({known.uuid[:8]}){f'; it holds {others[0]}' if others else ''}",
+                hint=hint,
             )
         if _is_shared(context, base):
             await offer_base(context, base, (await context.machine.directories.space(base)).file_system)

@@ -16,6 +16,8 @@ from quartermaster.backends.glusterfs.model import (
 )
 from quartermaster.support.errors import HostError
 
+_CLIENTS = "Client connections for volume"
+
 
 class Answer:
     """One answer of gluster. `failed`: it says that it did not do what was asked, and `error` why."""
@@ -56,8 +58,10 @@ def _peer(found: ElementTree.Element) -> Peer:
     )
 
 
-def clients_of(text: str) -> dict[str, int]:
+def clients_of(text: str, verb: str) -> dict[str, int]:
     """From `volume status NAME client-list`, which is no XML: who is connected to its bricks, and how many of them."""
+    if not text.lstrip().startswith(_CLIENTS):
+        raise HostError(f"cannot {verb}: gluster answered something else: {text[:200].strip() or 'nothing'}")
     return {name: int(count) for name, count in re.findall(r"^(\S+) +(\d+) *$", text, re.MULTILINE)}
 
 

@@ -225,11 +225,17 @@ class _Run:
         """Deleted once, by their id: a host that did not hear of it has told the others that they are there."""
         for volume in [one for one in volumes if one.id in self.config.ended and self._is_ours(one)]:
             if volume.started:
-                change = partial(self._gluster.stop, volume.name)
+                change = partial(self._stop_unused, volume.name)
                 await self._try(volume.name, f"stopping {volume.name}, which was deleted", change)
             change = partial(self._gluster.delete, volume.name)
             await self._try(volume.name, f"deleting {volume.name} again", change)
         return await self._gluster.volumes()
+
+    async def _stop_unused(self, name: str) -> None:
+        """Its clients saw it go once; who has mounted it since wants it."""
+        if users := await self._gluster.users(name):
+            raise HostError(f"cannot stop {name}, which was deleted once: it is in use ({', '.join(sorted(users))})")
+        await self._gluster.stop(name)
 
     async def _admit(self, volumes: Sequence[VolumeInfo]) -> None:
         for volume in volumes if self.config.allow else ():

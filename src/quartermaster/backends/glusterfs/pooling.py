@@ -8,7 +8,7 @@ from typing import Any
 from quartermaster.backends.glusterfs.cleaning import leaves_bricks
 from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
 from quartermaster.backends.glusterfs.filling import clear, rooted, unrooted
-from quartermaster.backends.glusterfs.keeping import is_doomed
+from quartermaster.backends.glusterfs.keeping import is_ending
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     SERVING,
@@ -166,9 +166,9 @@ def ended_volumes(seen: Seen) -> tuple[str, ...]:
     """With those that are being deleted now, and without one that is to be kept after all."""
     ids = {volume.name: fact.id for volume in seen.view.volumes if (fact := seen.fact(volume.name)) is not None}
     kept = {ids.get(volume.name) for volume in seen.view.volumes if volume.kept}
-    doomed = [ids.get(volume.name) for volume in seen.view.volumes if is_doomed(volume, seen.view)]
+    ending = [ids.get(volume.name) for volume in seen.view.volumes if is_ending(volume, seen.view)]
     known = [one for one in seen.memory.ended if one not in kept]
-    return (*known, *(one for one in doomed if one and one not in known))[-_ENDED:]
+    return (*known, *(one for one in ending if one and one not in known))[-_ENDED:]
 
 
 def pool_assignments(

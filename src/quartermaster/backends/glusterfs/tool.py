@@ -111,7 +111,7 @@ class Gluster:
             refused = (result.stderr + result.stdout).decode(errors="replace")
             return result.text, refused if result.exit_code else None
 
-        found = parsing.clients_of(await _patiently(verb, LOOK_S, ask))
+        found = parsing.clients_of(await _patiently(verb, LOOK_S, ask), verb)
         return {kind: found[kind] for kind in _USERS if kind in found}
 
     async def quota(self, name: str) -> tuple[QuotaLimit, ...]:

@@ -15,7 +15,7 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.daemon import recorded_identity
 from quartermaster.backends.glusterfs.dwelling import bricks_by_address, bricks_here, paths_to_remove
 from quartermaster.backends.glusterfs.facts import NODE, VOLUME
-from quartermaster.backends.glusterfs.keeping import NOT_KEPT, NOT_THERE, SUPERSEDED
+from quartermaster.backends.glusterfs.keeping import IN_USE, NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import Brick, VolumeInfo
@@ -336,6 +336,8 @@ async def _delete(context: AgentContext, gluster: Gluster, found: VolumeInfo, ke
     owner = found.options.get(OWNER_OPTION, "")
     if owner not in ("", kept.owner):
         raise HostError(f"cannot delete the volume {found.name}: it belongs to {owner}", hint="it is left alone")
+    if found.started:
+        await _refuse_used(context, gluster, found.name)  # first: what is only waited for may be treated as gone
     away = next((peer for peer in await gluster.pool() if not peer.serves), None)
     if away is not None:
         # Asked before it is stopped: no brick of a stopped volume can be taken off a host that never comes back. One
@@ -346,7 +348,6 @@ async def _delete(context: AgentContext, gluster: Gluster, found: VolumeInfo, ke
             hint="bring its host back, or give it up with `qm node remove NODE --lost`",
         )
     if found.started:
-        await _refuse_used(context, gluster, found.name)
         await gluster.stop(found.name)
     await gluster.delete(found.name)
 
@@ -355,12 +356,18 @@ async def _refuse_used(context: AgentContext, gluster: Gluster, name: str) -> No
     """Where Quartermaster has mounted it is known; what others have mounted, gluster alone sees."""
     if context.assignment is not None and DELETE_IN_USE in context.assignment.metadata.annotations:
         return
-    users = await gluster.users(name)
+    forced = f"`qm delete pv {name} --force` deletes it all the same"
+    try:
+        users = await gluster.users(name)
+    except HostError as error:
+        raise HostError(
+            f"cannot delete the volume {name}: nobody can say whether {IN_USE}: {error}", hint=forced
+        ) from error
     if users:
         told = ", ".join(f"{kind}: {count}" for kind, count in sorted(users.items()))
         raise HostError(
-            f"cannot delete the volume {name}: it is used by others than Quartermaster ({told})",
-            hint=f"unmount it there; `qm delete pv {name} --force` deletes it under them",
+            f"cannot delete the volume {name}: {IN_USE}, and was not mounted by `qm` ({told})",
+            hint=f"unmount it where `gluster volume status {name} clients` shows it; {forced}",
         )
 
 

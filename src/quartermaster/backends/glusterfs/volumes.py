@@ -30,7 +30,7 @@ from quartermaster.host import Host
 from quartermaster.host.mountinfo import mounted_at
 from quartermaster.host.mounts import canonical
 from quartermaster.planning.capacity import shown
-from quartermaster.planning.cluster import ClusterView, Desired, Verdict, VolumeView
+from quartermaster.planning.cluster import ABANDON, DRAIN, ClusterView, Desired, Verdict, VolumeView
 from quartermaster.resources.kubernetes.volumes import PersistentVolume
 from quartermaster.resources.marks import provisioner_of
 from quartermaster.resources.storage import StorageStatus
@@ -55,7 +55,8 @@ class GlusterVolumes:
         if request.current is not None:
             return _grown(request, request.current, seen)
         layout = layout_of(view.settings.replication)
-        chosen = choose_rooms(rooms_of(seen, without=request.name), layout, request.size)
+        declared = [node.zone for node in view.nodes if node.leaving not in (DRAIN, ABANDON)]
+        chosen = choose_rooms(rooms_of(seen, without=request.name), layout, request.size, declared)
         if isinstance(chosen, Verdict):
             return Refusal(chosen.reason, chosen.message)
         details = {
