@@ -21,9 +21,10 @@ def done() -> str:
     return "<output>success</output>"
 
 
-def clients(volume: VolumeRecord) -> str:
-    """As text: nobody has mounted it but who asked Quartermaster to."""
-    return f"Client connections for volume v\nglustershd  {len(volume.bricks)}\n"
+def clients(model: GlusterModel, volume: VolumeRecord) -> str:
+    """As text."""
+    used = "fuse  1\n" if volume.name in model.users else ""
+    return f"Client connections for volume {volume.name}\nglustershd  {len(volume.bricks)}\n{used}"
 
 
 def peers(model: GlusterModel, asked: Glusterd) -> str:

@@ -55,15 +55,16 @@ def begin(verbs: Verbs, address: str, argv: tuple[str, ...]) -> asyncio.Future[R
         answer.set_result(answers.version())
         return answer
     words = [word for word in argv[1:] if not word.startswith("--")]
-    parts = verbs.parts(address, words)
+    parts, in_xml = verbs.parts(address, words), "--xml" in argv
 
     def go_on() -> None:
         try:
             pause_s = next(parts)
         except StopIteration as end:
-            _say(answer, document(end.value))
+            _say(answer, document(end.value) if in_xml else Result(stdout=end.value.encode()))
         except RefusedError as error:
-            _say(answer, document("", code=error.code, error=str(error)))
+            refused = document("", code=error.code, error=str(error))
+            _say(answer, refused if in_xml else Result(exit_code=1, stderr=str(error).encode()))
         except UnansweredError:
             _say(answer, UNANSWERED)
         else:

@@ -116,8 +116,8 @@ class Auditor(Watcher):
         return self._model.copies.get((brick.address, number, brick.path)) if there else None
 
     def is_wanted(self, volume: VolumeRecord) -> bool:
-        """Whether somebody may have written to it, and would miss that: its claim is there."""
-        return volume.name in self.bound
+        """Whether somebody may have written to it, and would miss that: its claim is there, or he has it mounted."""
+        return volume.name in self.bound or volume.name in self._model.users
 
     def is_safe(self, volume: VolumeRecord, without: Loss = None) -> bool:
         """Whether every file has its newest version in as many copies as make one, when a brick or disk is gone."""
@@ -190,6 +190,10 @@ class Auditor(Watcher):
             self._witness.violated(RIGHT_BRICK, f"{volume.name} gives up {old.address}, and there was no reason to")
         if self._model.serves(old) and self._model.network.reaches(old.address, new.address):
             self._check_healed(volume, others, f"{old.address} is given up")
+
+    def stopped(self, volume: VolumeRecord) -> None:
+        if volume.name in self._model.users:
+            self._witness.violated(KEPT, f"{volume.name} is stopped, and somebody has it mounted")
 
     def deleted(self, volume: VolumeRecord) -> None:
         record("deleted", volume.name)

@@ -54,6 +54,7 @@ class GlusterModel:
         self.copies: dict[tuple[str, str, str], Copy] = {}  # (address, number of the file system, path)
         self.numbers: dict[tuple[str, str], str] = {}  # (address, path) → the number: no path is a brick twice
         self.delicate = 0  # bricks that are being replaced at this moment where no other one may go meanwhile
+        self.users: dict[str, None] = {}  # volumes that somebody has mounted by hand
         self.writes = 0
         self.heals = 0
         self.healing = HEALED

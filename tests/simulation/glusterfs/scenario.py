@@ -61,6 +61,7 @@ MEAN_FAULT_GAP_S = 15.0
 MEAN_ACTION_GAP_S = 12.0
 MEAN_TROUBLE_GAP_S = 15.0
 MEAN_WRITE_GAP_S = 2.0
+MEAN_USE_S = 20.0
 HEALING = (0.3, 0.3, 0.05)  # how likely a file that can be healed is, in a second: some clusters are slow
 HOST_TROUBLE = 0.01  # the chance that a call of the host layer fails, before or after its effect
 PROGRESS_S = 120.0  # seventy watches are idle most of the time
@@ -123,6 +124,7 @@ class Scenario:
         enough.set()
         record("calm")
         self._calm_since = asyncio.get_running_loop().time()
+        self.model.users.clear()
         self.trouble.rate = 0.0
         self.chaos.calm()
         await asyncio.wait([self.chaos.processes["administrator"].task, trouble.task], timeout=PATIENCE_S)
@@ -149,7 +151,8 @@ class Scenario:
         for name in HOSTS:
             self.chaos.start(name, lambda name=name: self.agent(name))
         loop = simulation_loop()
-        self._world = [loop.start_process("world", self._turn()), loop.start_process("client", self._write())]
+        world = {"world": self._turn, "client": self._write, "user": self._use}
+        self._world = [loop.start_process(name, work()) for name, work in world.items()]
         await self.administrator.begin(OWN_TIMINGS)
         await asyncio.sleep(entropy.source().uniform(0.0, 30.0))
         for name in CLAIMS[:2]:
@@ -187,10 +190,18 @@ class Scenario:
         source = entropy.source()
         while True:
             await asyncio.sleep(source.expovariate(1 / MEAN_WRITE_GAP_S))
-            volumes = [one for one in self.model.volumes.values() if one.name in self.auditor.bound]
+            volumes = [one for one in self.model.volumes.values() if self.auditor.is_wanted(one)]
             if volumes:
                 volume = source.choice(volumes)
                 self.model.write(volume, source.randrange(FILES))
+
+    async def _use(self) -> None:
+        """Somebody mounts a volume by hand, and has it also when its claim is gone."""
+        source = entropy.source()
+        while not self._calm_since:
+            await asyncio.sleep(source.expovariate(1 / MEAN_USE_S))
+            volumes = [one.name for one in self.model.volumes.values() if one.name in self.auditor.bound]
+            self.model.users = {name: None for name in volumes if source.random() < 1 / 3 and not self._calm_since}
 
     async def _repair(self) -> None:
         """What a person does when the storm is over: a blank disk where there is none, and a node on every host."""

@@ -27,6 +27,7 @@ CAUGHT = {
     "wrong-brick-replaced": Caught((RIGHT_BRICK, HEALED, NO_LOSS)),
     "owner-ignored": Caught((FOREIGN,)),
     "left-over-removed-early": Caught((HEALED, KEPT)),
+    "use-not-asked": Caught((KEPT, NO_LOSS)),
     "empty-brick-taken-for-whole": Caught((HEALED, NO_LOSS), first=12),
 }
 

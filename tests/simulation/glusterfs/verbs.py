@@ -61,6 +61,8 @@ class Watcher:
 
     def changed(self, verb: str, volume: VolumeRecord) -> None: ...
 
+    def stopped(self, volume: VolumeRecord) -> None: ...
+
     def deleted(self, volume: VolumeRecord) -> None: ...
 
     def replaced(self, volume: VolumeRecord, position: int, new: BrickRecord) -> None:
@@ -103,7 +105,7 @@ class Verbs:
             case ("volume", "info"):
                 return self._info(asked, rest[0])
             case ("volume", "status") if rest[-1] == "client-list":
-                return answers.clients(self._existing(asked, rest[0]))
+                return answers.clients(self._model, self._existing(asked, rest[0]))
             case ("volume", "status"):
                 return (yield from self._status(asked))
             case ("volume", "heal"):
@@ -267,6 +269,7 @@ class Verbs:
         def stopped(volume: VolumeRecord) -> VolumeRecord:
             if not volume.started:
                 raise RefusedError(f"Volume {name} is not in the started state")
+            self._watcher.stopped(volume)
             return replace(volume, status=STOPPED)
 
         return (yield from self._change(asked, "stop", name, stopped))

@@ -66,6 +66,11 @@ def _is_wanted(seen: Seen, node: NodeView, base: str, name: str) -> bool:
     return planned or any(brick.endswith(f":{path}") for brick in held)
 
 
+def _is_nobodys(seen: Seen, volume: str) -> bool:
+    """In the pool and in no book, and so it stays: what it left is not known to be replaced, and stays on its disk."""
+    return seen.fact(volume) is not None and all(one.name != volume for one in seen.view.volumes)
+
+
 def _is_replaced(seen: Seen, volume: str) -> bool:
     """Whether every copy of the volume is whole, or there is no such volume any more."""
     fact = seen.fact(volume)
@@ -74,11 +79,6 @@ def _is_replaced(seen: Seen, volume: str) -> bool:
     moved = seen.memory.moves.get(volume)
     under_way = moved is not None and moved.open is not None
     return fact is not None and fact.healed and volume not in seen.memory.behind and not under_way
-
-
-def _is_nobodys(seen: Seen, volume: str) -> bool:
-    """In the pool and in no book, and so it stays: what it left is not known to be replaced, and stays on its disk."""
-    return seen.fact(volume) is not None and all(one.name != volume for one in seen.view.volumes)
 
 
 def _volume_of(name: str) -> str:
