@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from quartermaster.backends.base import Placement, Volume
 from quartermaster.backends.glusterfs.facts import BrickPlace, Moved, read_memory, write_memory
 from quartermaster.backends.glusterfs.keeping import keeper_of, volume_config
-from quartermaster.backends.glusterfs.model import Peer
+from quartermaster.backends.glusterfs.model import Peer, VolumeInfo
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import Kept
@@ -85,10 +86,10 @@ async def test_one_that_is_stopped_between_two_looks_of_the_coordinator_is_not_s
 ) -> None:
     look, address = Gluster.online, cluster.bench.address("h1")
 
-    async def stopped_meanwhile(gluster: Gluster) -> dict[str, dict[str, str]]:
+    async def stopped_meanwhile(gluster: Gluster, volumes: Iterable[VolumeInfo]) -> dict[str, dict[str, str]]:
         if cluster.gluster.volume(address, VOLUME).started:
             cluster.gluster.stop(address, VOLUME)
-        return await look(gluster)
+        return await look(gluster, volumes)
 
     monkeypatch.setattr(Gluster, "online", stopped_meanwhile)
     cluster.gluster.commands_run.clear()

@@ -55,6 +55,18 @@ async def test_a_pass_over_many_volumes_asks_gluster_three_times_on_each_host(tm
     assert gluster.volume(bench.address("h1"), "pvc-0").options == before
 
 
+async def test_a_volume_that_gluster_leaves_out_while_it_changes_is_asked_for_by_its_name(tmp_path: Path) -> None:
+    """Its bricks would else count as dead: they would be started, and the cluster be offline."""
+    bench, gluster = await with_volumes(tmp_path, 2)
+    coordinator = next(one for one in bench.assignments.values() if one.spec.agent == "glusterfs-pool")
+    before = await bench.run(coordinator)
+    gluster.volume(bench.address("h1"), "pvc-0").changing = True
+    gluster.commands_run.clear()
+    assert await bench.run(coordinator) == before
+    asked = [" ".join(argv[3:]) for _, argv in gluster.commands_run]
+    assert asked == ["pool list", "volume info all", "volume status all", "volume status pvc-0"]
+
+
 async def test_who_finds_a_volume_otherwise_than_it_should_be_looks_for_himself_and_mends_it(tmp_path: Path) -> None:
     bench, gluster = await with_volumes(tmp_path, 2)
     kept = [one for one in bench.assignments.values() if one.spec.agent == "glusterfs-volume"]

@@ -126,10 +126,10 @@ async def test_the_status_of_thousands_of_volumes_is_read_and_one_that_was_cut_o
 
     commands = FakeCommands()
     commands.handle("gluster", handler=answered)
-    assert len(await Gluster(commands).online()) == 3000
+    assert len(await Gluster(commands).online(())) == 3000
     commands.handle("gluster", handler=cut_off)
     with pytest.raises(HostError, match="cannot ask for the bricks: the answer of gluster is cut off after 64 MiB"):
-        await Gluster(commands).online()
+        await Gluster(commands).online(())
 
 
 def test_what_is_no_xml_is_an_error_that_shows_it() -> None:

@@ -107,7 +107,7 @@ class Verbs:
             case ("volume", "status") if rest[-1] == "client-list":
                 return answers.clients(self._model, self._existing(asked, rest[0]))
             case ("volume", "status"):
-                return (yield from self._status(asked))
+                return (yield from self._status(asked, rest[0]))
             case ("volume", "heal"):
                 return (yield from self._heal(asked, rest))
             case ("peer", "probe"):
@@ -147,12 +147,17 @@ class Verbs:
             raise RefusedError("Volume does not exist")
         return answers.infos([asked.volumes[one] for one in sorted(asked.volumes) if name in ("all", one)])
 
-    def _status(self, asked: Glusterd) -> Parts:
+    def _status(self, asked: Glusterd, what: str) -> Parts:
+        """Of all volumes those that are being changed are left out: seen of gluster."""
         yield from self._wait(asked)
-        for name in asked.volumes:
-            self._refuse_locked(asked, name)
+        names = [name for name in sorted(asked.volumes) if not self._is_locked(asked, name)]
+        if what != "all":
+            self._refuse_locked(asked, what)
+            if not self._existing(asked, what).started:
+                raise RefusedError(f"Volume {what} is not started")
+            names = [what]
         there = [asked, *self._model.connected(asked)]
-        return answers.statuses(self._model, [asked.volumes[name] for name in sorted(asked.volumes)], there)
+        return answers.statuses(self._model, [asked.volumes[name] for name in names], there)
 
     def _heal(self, asked: Glusterd, words: Sequence[str]) -> Parts:
         volume = self._existing(asked, words[0])
@@ -432,9 +437,11 @@ class Verbs:
                 del self._model.locks[member.uuid, name]
 
     def _refuse_locked(self, asked: Glusterd, name: str) -> None:
-        for member in [asked, *self._model.connected(asked)]:
-            if (member.uuid, name) in self._model.locks:
-                raise RefusedError(f"Another transaction is in progress for {name}. Please try again after some time.")
+        if self._is_locked(asked, name):
+            raise RefusedError(f"Another transaction is in progress for {name}. Please try again after some time.")
+
+    def _is_locked(self, asked: Glusterd, name: str) -> bool:
+        return any((member.uuid, name) in self._model.locks for member in [asked, *self._model.connected(asked)])
 
     def _wait(self, asked: Glusterd) -> Generator[float, None, None]:
         """Until everybody answers or is given up."""

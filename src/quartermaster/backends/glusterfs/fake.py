@@ -52,6 +52,7 @@ class FakeVolume(msgspec.Struct):
     written: int = 0  # entries
     split: list[str] = []  # files whose copies contradict each other
     mounts: int = 0  # by hand
+    changing: bool = False  # by somebody else, whenever all volumes are looked at
 
     def sets(self) -> list[list[FakeBrick]]:
         return [self.bricks[at : at + self.width] for at in range(0, len(self.bricks), self.width)]

@@ -56,7 +56,11 @@ def _dispatch(gluster: FakeGluster, address: str, words: list[str]) -> Result:
     if (noun, verb) == ("volume", "info"):
         return _infos(gluster, address, rest[0])
     if (noun, verb) == ("volume", "status"):
-        return _clients(gluster.volume(address, rest[0])) if "client-list" in rest else _statuses(gluster, address)
+        return (
+            _clients(gluster.volume(address, rest[0]))
+            if "client-list" in rest
+            else _statuses(gluster, address, rest[0])
+        )
     if (noun, verb) == ("volume", "heal"):
         return _heal(gluster.volume(address, rest[0]), gluster, rest[-1])
     if (noun, verb) == ("volume", "quota"):
@@ -162,11 +166,15 @@ def info(
     )
 
 
-def _statuses(gluster: FakeGluster, address: str) -> Result:
+def _statuses(gluster: FakeGluster, address: str, what: str) -> Result:
     pool = gluster.pool_of(address)
+    if what != "all" and not gluster.volume(address, what).started:
+        return document("", code=-1, error=f"Volume {what} is not started")
     found = []
-    for name in sorted(pool.volumes):
+    for name in sorted(pool.volumes) if what == "all" else (what,):
         volume = pool.volumes[name]
+        if volume.changing and what == "all":
+            continue
         nodes = "".join(
             f"<node><hostname>{brick.address}</hostname><path>{brick.path}</path><status>{int(brick.runs)}</status>"
             f"<pid>{brick.starts}</pid></node>"

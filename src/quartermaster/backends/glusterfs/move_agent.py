@@ -101,7 +101,7 @@ def _noted(admitted: Path) -> str:
 
 async def _refuse_two_on_a_host(gluster: Gluster, config: MoveConfig) -> None:
     """A move that was taken back may have been done all the same, and another one been decided meanwhile."""
-    found, running = await gluster.volume(config.volume), (await gluster.online()).get(config.volume, {})
+    found, running = await gluster.volume(config.volume), await gluster.running(config.volume)
     names = [brick.name for brick in found.bricks] if found is not None else []
     if found is None or config.old not in names or not config.needed:
         return
@@ -155,7 +155,7 @@ def _unknown_beside(config: MoveConfig, found: VolumeInfo) -> str:
 
 
 async def _refuse_last_copy(gluster: Gluster, config: MoveConfig, found: VolumeInfo) -> None:
-    running = (await gluster.online()).get(config.volume, {})
+    running = await gluster.running(config.volume)
     sources = [brick for brick in config.sources if brick in running]
     if len(sources) < config.needed:
         raise HostError(

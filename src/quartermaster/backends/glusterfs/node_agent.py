@@ -202,7 +202,7 @@ class _Wholeness:
 
     async def _is_whole(self, volume: VolumeInfo) -> bool:
         if self._running is None:
-            self._running = await self._gluster.online()
+            self._running = await self._gluster.online(())
         running = self._running.get(volume.name, {})
         if not all(brick.name in running for brick in volume.bricks):
             return False

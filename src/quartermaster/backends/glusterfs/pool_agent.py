@@ -133,9 +133,9 @@ class _Run:
         if self.config.detach:
             peers = await self._let_go(peers, volumes)
         await self._admit(volumes)
-        online = await self._gluster.online() if volumes else {}
+        online = await self._gluster.online(volumes) if volumes else {}
         if await self._restart(peers, volumes, online):
-            online = await self._gluster.online()
+            online = await self._gluster.online(volumes)
         return PoolFacts(
             peers={peer.uuid: PeerFact(peer.name, peer.connected, peer.serves, peer.state_text) for peer in peers},
             volumes=await self._volume_facts(volumes, online),

@@ -7,7 +7,7 @@ the command. Everything else that it refuses is a GlusterError with its own word
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from quartermaster.backends.glusterfs import parsing
@@ -28,6 +28,7 @@ _BUSY = ("Another transaction is in progress", "Locking failed", "Lock timed out
 _PATIENCE = Backoff(first_s=0.2, limit_s=2.0)
 _USERS = ("fuse", "gfapi")  # all others that are connected to bricks are gluster's own daemons
 _NOT_THERE = "does not exist"
+_NOT_STARTED = "is not started"
 _NAME_TAKEN = "already exists"
 _USED_BEFORE = ("already part of a volume", "Brick may be containing or be contained by an existing brick")
 
@@ -77,9 +78,27 @@ class Gluster:
             raise
         return next(iter(found), None)
 
-    async def online(self) -> dict[str, dict[str, str]]:
-        """Started volume → its bricks that run → their processes."""
-        return parsing.online_bricks(await self._look("volume", "status", "all", verb="ask for the bricks"))
+    async def online(self, volumes: Iterable[VolumeInfo]) -> dict[str, dict[str, str]]:
+        """Started volume → its bricks that run → their processes. While another change of a volume is under way gluster
+        leaves it out of the answer, and calls that a success: so it is asked for by its name, and waited for.
+        """
+        found = await self._online("all")
+        for volume in volumes:
+            if volume.started and volume.name not in found:
+                found |= {volume.name: await self.running(volume.name)}
+        return found
+
+    async def running(self, name: str) -> dict[str, str]:
+        """The bricks of a volume that run → their processes."""
+        try:
+            return (await self._online(name)).get(name, {})
+        except GlusterError as error:
+            if _NOT_THERE in error.words or _NOT_STARTED in error.words:
+                return {}
+            raise
+
+    async def _online(self, what: str) -> dict[str, dict[str, str]]:
+        return parsing.online_bricks(await self._look("volume", "status", what, verb="ask for the bricks"))
 
     async def heal_counts(self, volume: VolumeInfo) -> tuple[HealCount, ...]:
         """One for each of its bricks, in their order."""
