@@ -142,8 +142,9 @@ class Tour:
         click.secho("\nwhat was shown, and how long it took", bold=True)
         for what, seconds in (*self.times, ("all of it", all_s)):
             click.echo(f"  {what:<62}{seconds:6.1f} s")
-        beside = f"{all_s - self.fetched_s:.1f} s beside downloads and builds, which took {self.fetched_s:.1f} s"
-        click.echo(f"{beside}; the bar is {bar_s:.0f} s")
+        own_s = all_s - self.fetched_s
+        beside = f"{own_s:.1f} s beside downloads and builds, which took {self.fetched_s:.1f} s"
+        click.echo(f"{beside}; the bar is {bar_s:.0f} s: {'held' if own_s <= bar_s else 'MISSED'}")
 
     def _show_command(self, host: str, arguments: tuple[str | Path, ...]) -> None:
         words = [str(word).replace(f"{ROOT}/", "").replace(f"{self.directory}/", "") for word in arguments]

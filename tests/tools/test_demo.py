@@ -30,7 +30,7 @@ CHECKED = (
     "on h2 all files have the checksums with which they were written",
     "on h4 all files have the checksums with which they were written",
 )
-SUMMARY = r"\d+\.\d s beside downloads and builds, which took \d+\.\d s; the bar is 120 s"
+SUMMARY = r"\d+\.\d s beside downloads and builds, which took \d+\.\d s; the bar is 120 s: (held|MISSED)"
 # Where it is interrupted; the first ones in every run.
 MOMENTS = (
     ((), "# Three virtual hosts"),
