@@ -196,7 +196,7 @@ class ModelGround:
 
     async def _ask(self, host: int, words: Sequence[str]) -> Result:
         async with asyncio.timeout(REST_S):
-            return await begin(self._verbs, self._names.address(host), ("gluster", *words))
+            return await begin(self._verbs, self._names.address(host), ("gluster", "--xml", *words))
 
     async def _turn(self) -> None:
         while True:
