@@ -159,7 +159,7 @@ async def a_mounted_volume_is_not_deleted(site: Site) -> None:
     await site.qm("volume", "unmount", "/mnt/data", host=hosts[1])
 
     async def told() -> bool:
-        return "used by others than Quartermaster (fuse: 1)" in str(await site.show("events"))
+        return "in use, and was not mounted by `qm` (fuse: 1)" in str(await site.show("events"))
 
     await site.until("it is said that somebody uses it", told, timeout_s=LONG_S)
     await shell(hosts[2], f"cd /var/lib/seen && {READ.removeprefix('cd /mnt/data && ')}")

@@ -158,3 +158,16 @@ async def test_a_volume_whose_maker_was_given_up_before_it_began_is_taken_back(c
     del cluster.bench.nodes[maker]
     act = await decided(cluster, volume)
     assert isinstance(act, Undo), act
+
+
+async def test_a_host_is_let_go_when_its_agent_asks_gluster_nothing_any_more(cluster: Cluster) -> None:
+    """About what its moved bricks have left: out of the pool it could not take its locks away."""
+    cluster.bench.mark("h3", deleting=True)
+    for _ in range(12):
+        left = [path for _, path in cluster.bench.machines["h3"].directories if "pvc-" in path]
+        plan = await cluster.round()
+        pool = next(one.config for one in plan.assignments if one.agent == "glusterfs-pool" and one.config)
+        if pool["detach"]:
+            break
+    assert pool["detach"]
+    assert left == []

@@ -22,6 +22,7 @@ from quartermaster.backends.glusterfs.seeing import (
 from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.backends.glusterfs.wholeness import in_doubt
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
+from quartermaster.resources.orchestration import RUNNING, TRIGGERED
 
 _POOL_S = 180.0
 _ENDED = 64  # deleted volumes that are remembered
@@ -122,8 +123,20 @@ def peers_to_detach(seen: Seen, members: Mapping[str, str], coordinator: str) ->
         stays = node is not None and node.leaving not in (DRAIN, ABANDON) and known in ("", uuid)
         if stays or host == coordinator or uuid not in seen.facts.peers or holds_bricks(seen, host, uuid):
             continue
+        if node is not None and _is_at_work(seen, node):
+            continue
         leaving.append(uuid)
     return leaving
+
+
+def _is_at_work(seen: Seen, node: NodeView) -> bool:
+    """Whether its agent may be asking gluster about what is left there. A host that is let go in the middle of that can
+    not take its locks away any more, and for three minutes nobody can ask for the volume or change it.
+    """
+    report = node.report(NODE)
+    if report is None or report.absent or not node.healthy or node.leaving != DRAIN:
+        return False
+    return not report.current or report.status.state in (TRIGGERED, RUNNING) or leaves_bricks(seen, node)
 
 
 def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
