@@ -28,7 +28,7 @@ CAUGHT = {
     "owner-ignored": Caught((FOREIGN,)),
     "left-over-removed-early": Caught((HEALED, KEPT)),
     "use-not-asked": Caught((KEPT, NO_LOSS)),
-    "empty-brick-taken-for-whole": Caught((HEALED, NO_LOSS), first=12),
+    "empty-brick-taken-for-whole": Caught((HEALED, NO_LOSS), first=6),
 }
 
 
