@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.hostlab import build
+from tools.hostlab import build, preloaded
 
 HERE = Path(__file__).resolve().parent
 AGENT = HERE / "agent.py"
@@ -111,6 +111,8 @@ def command(layer: Path, directory: Path, *, cpu: int) -> list[str]:
     # The kernel hands words that it does not know to its first process, as variables.
     words = {"LAB_LAYER": layer, "LAB_EXCHANGE": directory}
     kernel = [
+        "env",
+        f"LD_PRELOAD={preloaded(layer)}",
         str(layer / "usr/bin/linux.uml"),
         f"mem={MEMORY}",
         "rootfstype=hostfs",
