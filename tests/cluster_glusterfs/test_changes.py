@@ -68,6 +68,9 @@ async def test_a_fourth_node_comes_and_the_one_that_kept_the_volume_goes(site: S
         return await bricks_of(second) == [] and [await left_over(one) for one in (second, third, fourth)] == [[]] * 3
 
     await site.until("no volume and no brick is left", nothing_left, timeout_s=LONG_S)
+    await site.apply(NODE.format(host=first.name))  # with its disk as it left it
+    await until_whole(site, 4)
+    assert (await site.capacity()) // DISK == 4
 
 
 async def test_a_disk_dies_and_a_blank_one_takes_its_place(site: Site) -> None:
