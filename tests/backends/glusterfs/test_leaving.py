@@ -171,3 +171,18 @@ async def test_a_host_is_let_go_when_its_agent_asks_gluster_nothing_any_more(clu
             break
     assert pool["detach"]
     assert left == []
+
+
+async def test_a_node_is_asked_what_is_on_its_disks_before_it_goes(cluster: Cluster) -> None:
+    """What it told before may be minutes old, and a brick have come and gone since."""
+    cluster.bench.mark("h4", deleting=True)
+    plan = await cluster.bench.plan()
+    config = next(one.config for one in plan.assignments if (one.agent, one.host) == ("glusterd", "h4"))
+    pool = next(one.config for one in plan.assignments if one.agent == "glusterfs-pool" and one.config)
+    assert config is not None
+    assert config["emptied"]
+    assert pool["detach"] == []
+    await cluster.round()
+    plan = await cluster.bench.plan()
+    pool = next(one.config for one in plan.assignments if one.agent == "glusterfs-pool" and one.config)
+    assert len(pool["detach"]) == 1

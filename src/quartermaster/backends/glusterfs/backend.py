@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import ServiceAgent
 from quartermaster.backends.glusterfs.adopter import GlusterAdopter
-from quartermaster.backends.glusterfs.cleaning import bricks_to_remove, known_whole, leaves_bricks
+from quartermaster.backends.glusterfs.cleaning import EMPTIED, bricks_to_remove, has_looked, known_whole, leaves_bricks
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.filling import root_assignments
@@ -179,6 +179,9 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     adopted = ((report.desired if report is not None else None) or {}).get("adopted")
     if adopted:
         config["adopted"] = adopted  # directories that were somebody's before: there is more than ours in them
+    is_known = bool(seen.facts_from) or not seen.view.volumes
+    if node.leaving == DRAIN and is_known and not holds_bricks(seen, node.host):
+        config[EMPTIED] = True
     if remove := bricks_to_remove(seen, node):
         config["remove"] = remove
         if whole := known_whole(seen, remove):
@@ -201,7 +204,8 @@ def _still_needed(seen: Seen, node: NodeView) -> bool:
     if report is None or (report.absent and not seen.bricks_on(node.host)):
         return False  # what was begun is not taken back: its glusterd may be another one by then
     used = any(report.agent in (POOL, VOLUME) for report in node.reports)
-    return used or holds_bricks(seen, node.host) or leaves_bricks(seen, node) or is_in_pool(seen, node)
+    left = not has_looked(node) or leaves_bricks(seen, node)
+    return used or holds_bricks(seen, node.host) or left or is_in_pool(seen, node)
 
 
 def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, VolumeFact
 from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state, bricks_of_ours, layout_in
 from quartermaster.planning.cluster import NodeView
-from quartermaster.resources.orchestration import FAILED
+from quartermaster.resources.orchestration import FAILED, SUCCEEDED
+
+EMPTIED = "emptied"  # told to a node that leaves, when the pool has no brick of it any more
 
 
 def bricks_to_remove(seen: Seen, node: NodeView) -> list[str]:
@@ -26,6 +28,17 @@ def known_whole(seen: Seen, paths: Sequence[str]) -> dict[str, list[str]]:
     named = {path.rpartition("/")[2].partition(".")[0] for path in paths}
     coded = [one.name for one in seen.view.volumes if one.name in named and layout_in(one.details).data]
     return {name: list(fact.bricks) for name in coded if (fact := seen.fact(name)) is not None}
+
+
+def has_looked(node: NodeView) -> bool:
+    """Whether the agent of a node that leaves has told what is on its disks since no brick is there any more. What it
+    told before may be from before a volume was made.
+    """
+    report = node.report(NODE)
+    if report is None or report.absent:
+        return True
+    ended = report.current and report.status.state in (SUCCEEDED, FAILED)
+    return ended and bool((report.desired or {}).get(EMPTIED))
 
 
 def leaves_bricks(seen: Seen, node: NodeView) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quartermaster.backends.glusterfs.cleaning import leaves_bricks
+from quartermaster.backends.glusterfs.cleaning import has_looked, leaves_bricks
 from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
 from quartermaster.backends.glusterfs.filling import clear, rooted, unrooted
 from quartermaster.backends.glusterfs.keeping import is_ending
@@ -22,7 +22,6 @@ from quartermaster.backends.glusterfs.seeing import (
 from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.backends.glusterfs.wholeness import in_doubt
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
-from quartermaster.resources.orchestration import RUNNING, TRIGGERED
 
 _POOL_S = 180.0
 _ENDED = 64  # deleted volumes that are remembered
@@ -133,10 +132,9 @@ def _is_at_work(seen: Seen, node: NodeView) -> bool:
     """Whether its agent may be asking gluster about what is left there. A host that is let go in the middle of that can
     not take its locks away any more, and for three minutes nobody can ask for the volume or change it.
     """
-    report = node.report(NODE)
-    if report is None or report.absent or not node.healthy or node.leaving != DRAIN:
+    if not node.healthy or node.leaving != DRAIN:
         return False
-    return not report.current or report.status.state in (TRIGGERED, RUNNING) or leaves_bricks(seen, node)
+    return not has_looked(node) or leaves_bricks(seen, node)
 
 
 def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
