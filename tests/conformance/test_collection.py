@@ -60,6 +60,15 @@ async def is_gone(store: Store, kind: type[ConfigMap] | type[StorageNode], name:
     return False
 
 
+async def collector_has_caught_up(store: Store, namespace: str, parent: StorageNode) -> None:
+    """It sees configmaps in the order in which they were made: when one of nobody is gone it knows all before it. On
+    Kubernetes a dependant that it does not know yet when its owner goes is not orphaned, but goes as well.
+    """
+    ghost = replace(owner_reference(parent), name="ghost", uid="00000000-0000-4000-8000-000000000001")
+    await dependant(store, namespace, ghost, name="of-nobody")
+    await eventually(lambda: is_gone(store, ConfigMap, "of-nobody", namespace), "the collector has caught up")
+
+
 async def test_a_dependant_goes_after_its_owner(store: Store, namespace: str) -> None:
     parent = await owner(store, namespace)
     await dependant(store, namespace, owner_reference(parent))
@@ -99,6 +108,7 @@ async def test_a_namesake_of_the_owner_does_not_count(store: Store, namespace: s
 async def test_in_the_foreground_the_owner_goes_last(store: Store, namespace: str) -> None:
     parent = await owner(store, namespace)
     await dependant(store, namespace, owner_reference(parent), finalizers=("coreos.com/hold",))
+    await collector_has_caught_up(store, namespace, parent)
     await store.delete(StorageNode, "owner", namespace, propagation="Foreground")
 
     async def dependant_is_marked() -> bool:
@@ -114,6 +124,7 @@ async def test_in_the_foreground_the_owner_goes_last(store: Store, namespace: st
 async def test_orphans_stay_without_the_reference(store: Store, namespace: str) -> None:
     parent = await owner(store, namespace)
     await dependant(store, namespace, owner_reference(parent))
+    await collector_has_caught_up(store, namespace, parent)
     await store.delete(StorageNode, "owner", namespace, propagation="Orphan")
     await eventually(lambda: is_gone(store, StorageNode, "owner", namespace), "the owner is gone")
     assert (await store.get(ConfigMap, "dependant", namespace)).metadata.owner_references == ()
