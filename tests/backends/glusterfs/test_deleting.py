@@ -185,6 +185,18 @@ async def test_who_made_a_volume_takes_it_back_to_delete_it_when_the_host_that_k
     await delete_by_and_by(cluster, maker)
 
 
+async def test_who_was_away_when_a_volume_changed_hands_forgets_it_when_it_is_gone(cluster: Cluster) -> None:
+    """Its own glusterd, which the pool has let go, may know the volume for ever."""
+    maker, _ = await taken_over(cluster)
+    name = assignment_name("glusterfs-volume", maker, VOLUME)
+    await cluster.bench.work(again=True)
+    assert "another host was told to keep it since" in cluster.bench.assignments[name].status.message
+    del cluster.bench.volumes[VOLUME]
+    await cluster.rounds(4)
+    assert name not in cluster.bench.assignments
+    assert cluster.gluster.volume(cluster.bench.address(maker), VOLUME).started
+
+
 async def test_who_was_given_up_while_it_made_a_volume_and_is_back_leaves_it_to_whoever_made_it_anew(
     cluster: Cluster, tmp_path: Path
 ) -> None:

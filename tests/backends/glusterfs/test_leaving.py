@@ -14,6 +14,7 @@ from quartermaster.planning.outcomes import READY
 from quartermaster.provisioning.claims import Act, Situation, Undo, Wait, next_act
 from quartermaster.provisioning.intent import Intent
 from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
+from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import FAILED, SUCCEEDED, AssignmentStatus, assignment_name
 
@@ -66,6 +67,30 @@ async def test_a_node_that_left_in_good_order_takes_its_disk_again(cluster: Clus
     cluster.bench.add("h4")
     plan = await cluster.rounds(4)
     assert plan.nodes["h4"].state == READY
+
+
+async def test_a_node_that_one_who_is_away_may_have_taken_in_stays_until_he_is_back(cluster: Cluster) -> None:
+    """Its next glusterd, at the same address, would meet the earlier one when he tells the others of it."""
+    bench = cluster.bench
+    cluster.gluster.detach(bench.address("h1"), bench.address("h4"), force=True)  # the coordinator was never told
+    bench.mark("h4", deleting=True)
+    cluster.lose("h3", for_good=False)
+    plan = await cluster.rounds(6)
+    assert "h4" not in plan.removable
+    assert bench.address("h3") in plan.nodes["h4"].message
+    cluster.come_back("h3")
+    plan = await cluster.rounds(6)
+    assert "h4" in plan.removable
+
+
+async def test_a_node_that_a_host_may_have_taken_in_that_is_given_up_waits_for_nobody(cluster: Cluster) -> None:
+    bench = cluster.bench
+    cluster.gluster.detach(bench.address("h1"), bench.address("h4"), force=True)
+    bench.mark("h4", deleting=True)
+    cluster.lose("h3")
+    bench.mark("h3", {ABANDON: "h3"}, deleting=True)
+    plan = await cluster.rounds(6)
+    assert "h4" in plan.removable
 
 
 async def test_what_a_volume_in_nobodys_books_has_left_holds_no_node(cluster: Cluster) -> None:

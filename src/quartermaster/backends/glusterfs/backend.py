@@ -31,6 +31,7 @@ from quartermaster.backends.glusterfs.pooling import (
     is_in_pool,
     members_of,
     pool_assignments,
+    unreached,
     version_of,
 )
 from quartermaster.backends.glusterfs.root_agent import RootAgent
@@ -218,6 +219,8 @@ def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
         return f"{count} to other nodes: {', '.join(held[:3])}"
     if not is_in_pool(seen, node) and leaves_bricks(seen, node):
         return "what its volumes have left on it goes when every copy of them is whole"
+    if away := unreached(seen):
+        return f"it is taken out of the pool when {', '.join(away[:3])} can be told: what does not answer would know it"
     return "it is being taken out of the pool"
 
 

@@ -145,8 +145,8 @@ def keeping_assignments(view: ClusterView) -> list[Desired]:
 
 
 def _left_over(view: ClusterView) -> list[Desired]:
-    """Of volumes that are gone: who took one over without making it, who was told to forget one, and who made one that
-    another host has deleted.
+    """Of volumes that are gone: who took one over without making it, who was told to forget one, who made one that
+    another host has deleted, and who was away when another one took it over.
     """
     known = {volume.name for volume in view.volumes}
     return [
@@ -160,7 +160,8 @@ def _left_over(view: ClusterView) -> list[Desired]:
 def _is_ours_to_end(report: Report) -> bool:
     desired = report.desired or {}
     missed = report.current and _was_finished(report) and NOT_THERE in report.status.message
-    return not report.absent and (desired == FORGET or bool(desired.get("existing")) or missed)
+    ours = desired == FORGET or bool(desired.get("existing")) or missed or _is_superseded(report)
+    return not report.absent and ours
 
 
 def _let_go(node: NodeView, report: Report, why: str) -> Desired:

@@ -253,9 +253,22 @@ def _is_given_up(seen: Seen, host: str) -> bool:
 
 
 def is_in_pool(seen: Seen, node: NodeView) -> bool:
-    """Whether the pool still counts it, alone with itself or not."""
+    """Whether the pool still counts it, alone with itself or not, or may do so: one who is away may have taken it in,
+    and when he is back he tells the others of it, be it that another glusterd serves at its address by then.
+    """
     uuid = seen.node_facts[node.host].uuid if node.host in seen.node_facts else ""
-    return (uuid in seen.facts.peers and len(seen.facts.peers) > 1) or _may_be_taken_in(seen, uuid)
+    counted = uuid in seen.facts.peers and len(seen.facts.peers) > 1
+    return counted or _may_be_taken_in(seen, uuid) or (bool(uuid) and bool(unreached(seen)))
+
+
+def unreached(seen: Seen) -> list[str]:
+    """Members that do not answer the coordinator and are not given up."""
+    members = members_of(seen)
+    return sorted(
+        peer.name
+        for uuid, peer in seen.facts.peers.items()
+        if not peer.connected and not (uuid in members and _is_given_up(seen, members[uuid]))
+    )
 
 
 def _may_be_taken_in(seen: Seen, uuid: str) -> bool:
