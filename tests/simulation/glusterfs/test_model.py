@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from quartermaster.support.deadlines import within
 from quartermaster.testing.lab import Lab
 from quartermaster.testing.simulation import run
 
 from .grounds import ModelGround, RealGround
-from .walks import HOSTS, VOLUME, WALKS, Outcome, Walk
+from .walks import HOSTS, THREE_COPIES, VOLUME, WALKS, Outcome, Walk, brick
 
 SEED = 1
 
@@ -74,3 +75,23 @@ async def test_real_daemons_are_as_the_model_says(
         taken = Walk(ground, expected)
         await walk(taken)
     assert taken.outcomes == expected
+
+
+@pytest.mark.netns
+@pytest.mark.deep
+async def test_real_daemons_give_up_a_host_that_is_cut_off_while_it_is_asked(tmp_path: Path) -> None:
+    lab = await Lab.create(tmp_path / "lab", hosts=3, disks=1, disk_size="1Gi", name="cut")
+    async with lab:
+        ground = RealGround(lab)
+        await ground.open()
+        bricks = [brick(host) for host in range(3)]
+        steps = [("peer", "probe", "@1"), ("peer", "probe", "@2"), ("volume", "create", VOLUME, *THREE_COPIES, *bricks)]
+        for words in (*steps, ("volume", "start", VOLUME)):
+            async with within(60.0):
+                while refused := await ground.gluster(0, words):
+                    assert "not in 'Peer in Cluster' state" in refused
+                    await asyncio.sleep(0.5)
+        await ground.cut(2)
+        async with within(60.0):  # gluster itself ends it after ten minutes
+            while await ground.gluster(0, ("volume", "status", VOLUME)):
+                await asyncio.sleep(0.5)

@@ -28,6 +28,9 @@ _RECORD = "glusterd.json"
 _SETTINGS = "glusterd.vol"
 SOCKET_DIRECTORY, SOCKET = "/var/run", "glusterd.socket"
 _START_S = 60.0
+# After so long a host that was cut off is given up by the others. Keeping alive alone does not do that while something
+# that was sent to it is under way: then a change of the pool, or a look, would hang for ten minutes.
+_UNREACHED_S = 12
 _SOCKET_S = 1.0
 _LOOK_S = 0.05
 _VERSION_S = 10.0
@@ -52,6 +55,7 @@ def settings_text(directory: Path, address: str) -> str:
             "transport-type": "socket",
             "transport.socket.keepalive-time": "10",
             "transport.socket.keepalive-interval": "2",
+            "transport.tcp-user-timeout": str(_UNREACHED_S),
             "transport.socket.read-fail-log": "off",
             "transport.socket.listen-port": "24007",
             "ping-timeout": "0",
