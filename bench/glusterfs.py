@@ -68,7 +68,8 @@ with open(sys.argv[1], "a") as file:
 print(longest)
 """
 ABOUT = f"""From `qm apply` of three nodes and a claim, on three prepared virtual hosts, to the claim mounted; beside a
-script of bare commands for the same pool and volume. {PAIRS} pairs in turns, each on hosts of its own; medians."""
+script of bare commands for the same pool and volume. {PAIRS} pairs in turns, each on hosts of its own: the median of
+their ratios."""
 
 
 class Times(msgspec.Struct, frozen=True):
@@ -198,24 +199,33 @@ async def qm(host: VirtualHost, *arguments: str, stdin: str = "") -> str:
 def summarise(
     floor: Sequence[Times], ours: Sequence[Times], usual: Times | None = None, cut: Cut | None = None
 ) -> Section:
-    """What was not measured is not shown."""
+    """What was not measured is not shown. Each run is compared with the one beside it: a machine has slow minutes."""
     require(len(floor) == len(ours), "every run has one beside it")
-    bare_cluster, bare_volume = median(one.cluster_s for one in floor), median(one.volume_s for one in floor)
-    cluster, volume = median(one.cluster_s for one in ours), median(one.volume_s for one in ours)
     bars = [
-        Bar("nodes and claim to mounted, beside bare commands", cluster / bare_cluster, "at most", RATIO, "times"),
-        Bar("claim to mounted, beside bare commands", volume / bare_volume, "at most", RATIO, "times"),
+        beside("nodes and claim to mounted", [one.cluster_s for one in floor], [one.cluster_s for one in ours]),
+        beside("claim to mounted", [one.volume_s for one in floor], [one.volume_s for one in ours]),
     ]
-    rows = [
-        ("bare commands", f"{show(bare_cluster)} s", f"{show(bare_volume)} s"),
-        ("qm", f"{show(cluster)} s", f"{show(volume)} s"),
-    ]
+    rows = [row("bare commands", floor), row("qm", ours)]
     if usual is not None:
-        merged = "qm, changes merged for 5 s as by default"
-        rows.append((merged, f"{show(usual.cluster_s)} s", f"{show(usual.volume_s)} s"))
+        rows.append(row("qm, changes merged for 5 s as by default", [usual]))
     if cut is not None:
         longest, until = "longest wait of a writer when a host is cut off", "until the status says so"
         bars.append(Bar(longest, cut.gap_s, "at most", PING_TIMEOUT_S + GAP_S, "s"))
         bars.append(Bar(until, cut.shown_s, "at most", UNHEALTHY_S + SHOWN_S, "s"))
     table = Table("Until mounted", ("by", "three nodes and a volume", "one more volume"), tuple(rows))
     return Section("glusterfs", ABOUT, tuple(bars), (table,), versions=package_versions("msgspec", "grpcio"))
+
+
+def beside(what: str, floor: Sequence[float], ours: Sequence[float]) -> Bar:
+    ratios = [one / bare for bare, one in zip(floor, ours, strict=True)]
+    spread = f"{show(min(ratios))} to {show(max(ratios))}"
+    return Bar(f"{what}, beside bare commands", median(ratios), "at most", RATIO, "times", peer=f"pairs: {spread}")
+
+
+def row(by: str, times: Sequence[Times]) -> tuple[str, str, str]:
+    return by, spread_of([one.cluster_s for one in times]), spread_of([one.volume_s for one in times])
+
+
+def spread_of(seconds: Sequence[float]) -> str:
+    middle = f"{show(median(seconds))} s"
+    return middle if len(seconds) == 1 else f"{middle} ({show(min(seconds))} to {show(max(seconds))})"
