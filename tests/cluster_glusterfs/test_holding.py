@@ -124,7 +124,7 @@ async def disks_with_old_bricks_are_left_alone(site: Site) -> None:
 
     async def told() -> bool:
         said = str((await site.show("storagenode", first.name))["status"])
-        return "/dev/vdc holds data of a cluster" in said and "/dev/vdd holds data that is not ours" in said
+        return "/dev/vdc holds data of another cluster" in said and "/dev/vdd holds data that is not ours" in said
 
     await site.until("the node says why it does not take them", told, timeout_s=LONG_S)
     await site.apply(node)

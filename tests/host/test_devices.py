@@ -65,7 +65,7 @@ def disk(**changes: object) -> Device:
         (
             disk(signatures=(Signature("xfs", "filesystem", "u", "qm-a"),)),
             Reason.OTHER_CLUSTER,
-            "of a cluster that no node here declares",
+            "of another cluster, or of an earlier life of this one",
         ),
     ],
 )

@@ -146,7 +146,7 @@ async def test_a_disk_with_a_file_system_of_ours_that_nobody_gave_up_stays_refus
         assert content(machine, two) == (strange,)
         assert await paths_of(made) == [one]
         assert node.status.message.startswith(
-            f"1 of 2 listed disks is used: {two} holds data of a cluster that no node here declares"
+            f"1 of 2 listed disks is used: {two} holds data of another cluster, or of an earlier life of this one"
         )
 
 

@@ -172,7 +172,7 @@ async def _path_now(context: AgentContext, entry: Mapping[str, Any]) -> str:
         missing = f"is {identity}" if identity else f"carries the file system {entry['uuid']}"
         raise HostError(
             f"cannot find the disk that was {path}: none {missing}",
-            hint="bring it back, or list its successor; a volume that is on no other disk is lost with it",
+            hint="bring it back, or list its successor: what has copies is made anew, what has none is lost with it",
         )
     return found or path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -12,9 +13,12 @@ def main() -> None:
         from quartermaster.cli import ending
 
         ending.listen()
-    from quartermaster.cli import root
+    try:
+        from quartermaster.cli import root
 
-    root.main()
+        root.main()
+    except KeyboardInterrupt:  # also while all of that is imported
+        sys.exit(128 + signal.SIGINT)
 
 
 __all__ = ["main"]

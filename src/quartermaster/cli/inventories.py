@@ -32,7 +32,7 @@ _NEXT_STEPS = {
     Reason.PARTITIONED: _CONSENT,
     Reason.MEMBER: _CONSENT,
     Reason.FOREIGN_DATA: _CONSENT,
-    Reason.OTHER_CLUSTER: "declare nodes of that cluster; if nothing on it is wanted, `wipefs --all` it on its host",
+    Reason.OTHER_CLUSTER: "if nothing on it is wanted, `wipefs --all` it on its host, and name it in its node's `wipe`",
     Reason.DUPLICATE_IDENTITY: "take one of the two away, or let multipath join them",
     Reason.UNREADABLE: "look at its cables and at the kernel's log; it may be dying",
 }

@@ -197,6 +197,18 @@ async def test_who_was_away_when_a_volume_changed_hands_forgets_it_when_it_is_go
     assert cluster.gluster.volume(cluster.bench.address(maker), VOLUME).started
 
 
+async def test_who_was_asked_to_delete_what_is_not_his_forgets_it_when_it_is_gone(cluster: Cluster) -> None:
+    maker, _ = await taken_over(cluster)
+    cluster.bench.ask(Desired(maker, "glusterfs-volume", None, VOLUME))
+    await cluster.bench.work()
+    name = assignment_name("glusterfs-volume", maker, VOLUME)
+    assert "it is not kept by this host" in cluster.bench.assignments[name].status.message
+    del cluster.bench.volumes[VOLUME]
+    await cluster.rounds(4)
+    assert name not in cluster.bench.assignments
+    assert cluster.gluster.volume(cluster.bench.address(maker), VOLUME).started
+
+
 async def test_who_was_given_up_while_it_made_a_volume_and_is_back_leaves_it_to_whoever_made_it_anew(
     cluster: Cluster, tmp_path: Path
 ) -> None:

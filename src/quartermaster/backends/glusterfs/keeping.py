@@ -73,6 +73,13 @@ def is_ending(volume: VolumeView, view: ClusterView) -> bool:
     return bool(_endings(volume, view))
 
 
+def is_being_made(volume: VolumeView, view: ClusterView) -> bool:
+    """Whether it was never finished: nobody has used it, and nobody misses it."""
+    reports = [report for _, report in _reports(view, volume.name) if not report.absent]
+    begun = [one for one in reports if one.desired != FORGET and not (one.desired or {}).get("existing")]
+    return bool(begun) and not any(was_finished(report) for report in reports)
+
+
 def _endings(volume: VolumeView, view: ClusterView) -> list[Report]:
     reports = [report for node, report in _reports(view, volume.name) if not node.lost]
     if volume.kept or any(_keeps(report) for report in reports):
@@ -122,7 +129,7 @@ def keeping_assignments(view: ClusterView) -> list[Desired]:
         if _deletes(there):
             continue
         left = any(
-            report.done or report.desired == FORGET or _was_finished(report) or _is_refused(report)
+            report.done or report.desired == FORGET or was_finished(report) or _is_refused(report)
             for _, report in others
         )
         if not left and not _is_refused(there) and not _is_superseded(there):
@@ -146,7 +153,8 @@ def keeping_assignments(view: ClusterView) -> list[Desired]:
 
 def _left_over(view: ClusterView) -> list[Desired]:
     """Of volumes that are gone: who took one over without making it, who was told to forget one, who made one that
-    another host has deleted, and who was away when another one took it over.
+    another host has deleted, who was away when another one took it over, and who was asked to delete one that is not
+    his: if the pool has let him go, his own glusterd may know it for ever.
     """
     known = {volume.name for volume in view.volumes}
     return [
@@ -159,9 +167,9 @@ def _left_over(view: ClusterView) -> list[Desired]:
 
 def _is_ours_to_end(report: Report) -> bool:
     desired = report.desired or {}
-    missed = report.current and _was_finished(report) and NOT_THERE in report.status.message
+    missed = report.current and was_finished(report) and NOT_THERE in report.status.message
     ours = desired == FORGET or bool(desired.get("existing")) or missed or _is_superseded(report)
-    return not report.absent and ours
+    return _is_refused(report) or (not report.absent and ours)
 
 
 def _let_go(node: NodeView, report: Report, why: str) -> Desired:
@@ -201,7 +209,7 @@ def _keeps(report: Report | None) -> bool:
 
 def _deletes(report: Report | None) -> bool:
     """It was made or taken over there, and is to go: nobody else deletes it as long as that host can be asked."""
-    return report is not None and report.absent and _was_finished(report) and not _is_refused(report)
+    return report is not None and report.absent and was_finished(report) and not _is_refused(report)
 
 
 def _is_refused(report: Report | None) -> bool:
@@ -214,7 +222,7 @@ def _is_superseded(report: Report | None) -> bool:
     return report is not None and report.current and SUPERSEDED in report.status.message
 
 
-def _was_finished(report: Report) -> bool:
+def was_finished(report: Report) -> bool:
     """Also where it fails now: a host that the pool has let go knows no volume any more."""
     return bool((report.status.result or {}).get("volume"))
 

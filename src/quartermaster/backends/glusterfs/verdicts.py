@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from quartermaster.backends.glusterfs.encryption import uses_tls, what_differs
 from quartermaster.backends.glusterfs.facts import SERVERS, VolumeFact
-from quartermaster.backends.glusterfs.keeping import is_doomed
+from quartermaster.backends.glusterfs.keeping import is_being_made, is_doomed
 from quartermaster.backends.glusterfs.moving import Moves
 from quartermaster.backends.glusterfs.pooling import unknown_peers
 from quartermaster.backends.glusterfs.seeing import (
@@ -81,7 +81,7 @@ def details_of(seen: Seen, members: Mapping[str, str], moves: Moves) -> dict[str
     found |= {"healing": _short(healing), "splitBrain": _short(split), "moving": _short(moving), "stuck": _short(stuck)}
     together = [f"{name} in zone {', '.join(map(str, zones))}" for name, zones in sorted(shared_zones(seen).items())]
     found |= {"sharedZones": _short(together)}
-    found |= {"unknownPeers": _short(_strange(seen, members))}
+    found |= {"unknownPeers": _short(_strange(seen, members)), "bricksDown": _short(_down(seen))}
     found |= {SERVERS: ", ".join(_servers(seen))}
     found |= {"tls": what_differs(seen.view) or ("on" if uses_tls(seen.view) else "")}
     return {name: text for name, text in found.items() if text}
@@ -101,8 +101,8 @@ def _is_writable(seen: Seen, volume: VolumeView) -> bool:
     """In every set enough bricks live, by the pool's word and by the heartbeats of their hosts."""
     layout, fact = layout_in(volume.details), seen.fact(volume.name)
     places = seen.bricks[volume.name]
-    if fact is None:
-        return True  # it is being made, or nobody has looked yet
+    if fact is None or is_being_made(volume, seen.view):
+        return True  # or nobody has looked yet
     lives = []
     for position, place in enumerate(places):
         node = seen.node(place.host)
@@ -134,8 +134,14 @@ def _stuck(moves: Moves) -> Verdict | None:
 
 
 def _bricks_down(seen: Seen) -> Verdict | None:
-    down = [brick for fact in seen.own_facts.values() for brick in fact.offline]
+    down = _down(seen)
     return Verdict(True, "BricksDown", f"{len(down)} bricks do not run: {_named(down)}") if down else None
+
+
+def _down(seen: Seen) -> list[str]:
+    """Not of a volume that is being made, which is not started yet."""
+    made = [volume.name for volume in seen.view.volumes if not is_being_made(volume, seen.view)]
+    return [brick for name in made if (fact := seen.fact(name)) is not None for brick in fact.offline]
 
 
 def _healing(seen: Seen, moves: Moves) -> Verdict | None:

@@ -174,7 +174,8 @@ def _content(signature: Signature) -> tuple[Reason, str]:
         )
     known = f"{signature.type}" + (f' named "{signature.label}"' if signature.label else "")
     if signature.label.startswith(LABEL_PREFIX):
-        return Reason.OTHER_CLUSTER, f"holds data of a cluster that no node here declares ({known}, {signature.uuid})"
+        whose = "holds data of another cluster, or of an earlier life of this one"
+        return Reason.OTHER_CLUSTER, f"{whose} ({known}, {signature.uuid})"
     if signature.usage == PARTITION_TABLE:
         return Reason.PARTITIONED, f"has a partition table ({signature.type})"
     if signature.type in _MEMBERS:
