@@ -12,6 +12,7 @@ from quartermaster.backends.glusterfs.backend import node_config
 from quartermaster.backends.glusterfs.cleaning import bricks_to_remove, leaves_bricks
 from quartermaster.backends.glusterfs.facts import BrickPlace, Moved, OpenMove, read_memory, write_memory
 from quartermaster.backends.glusterfs.keeping import FORGET, volume_config
+from quartermaster.backends.glusterfs.moving import decide_moves
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.planning.cluster import Desired
@@ -381,7 +382,8 @@ async def test_a_brick_that_went_beside_a_dead_one_which_is_back_moves_on_when_t
     assert not cluster.gluster.is_lost(VOLUME)
 
 
-async def test_a_brick_is_not_put_beside_another_copy_whatever_was_decided_before(cluster: Cluster) -> None:
+@pytest.mark.parametrize("runs", [True, False], ids=["beside one that runs", "beside one that was cut off"])
+async def test_a_brick_is_not_put_beside_another_copy_whatever_was_decided_before(cluster: Cluster, runs: bool) -> None:
     """A move that was taken back was done all the same, and the next one was decided without knowing that."""
     cluster.bench.add("h4")
     await cluster.rounds(4)
@@ -397,12 +399,33 @@ async def test_a_brick_is_not_put_beside_another_copy_whatever_was_decided_befor
     memory = replace(read_memory(plan.memory), moves={VOLUME: replace(moved, bricks={position: wrong})})
     move = next(one for one in plan.assignments if one.agent == "glusterfs-move")
     cluster.bench.ask(replace(move, config={**(move.config or {}), "new": wrong.name}))
+    if not runs:
+        cluster.gluster.cut.add(cluster.bench.address("h2"))
     await cluster.bench.work()
+    cluster.gluster.cut.clear()
     name = assignment_name(move.agent, move.host, move.instance)
     assert "has another copy of the same files" in cluster.bench.assignments[name].status.message
     cluster.bench.memory = write_memory(memory)
     await cluster.rounds()
     assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
+
+
+async def test_what_was_moved_after_all_is_not_moved_for_the_reason_that_the_old_place_had(cluster: Cluster) -> None:
+    """A move was taken back, and done before whoever did it heard of that; another coordinator tells of it first."""
+    cluster.bench.add("h4")
+    await cluster.rounds(4)
+    cluster.lose("h3")
+    await cluster.rounds(3)
+    assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
+    known = read_memory(cluster.bench.memory)
+    first = next(at for at, one in enumerate(cluster.bench.volumes[VOLUME].details["bricks"]) if one["host"] == "h3")
+    before = BrickPlace(**cluster.bench.volumes[VOLUME].details["bricks"][first])
+    taken_back = replace(known.moves[VOLUME], bricks={str(first): before}, open=None)
+    memory = replace(known, moves={VOLUME: taken_back}, coordinator="h2")
+    cluster.bench.memory = write_memory(memory)
+    seen = see(await cluster.bench.view())
+    assert not seen.facts_current
+    assert decide_moves(seen).moved[VOLUME].open is None
 
 
 async def test_a_brick_on_a_host_that_is_no_node_is_replaced_although_it_was_placed_elsewhere(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.base import Volume
+from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.planning.cluster import ClusterView
 from quartermaster.planning.outcomes import READY
 from quartermaster.resources.marks import ABANDON
@@ -93,3 +94,30 @@ async def test_the_brick_of_a_given_up_host_goes_beside_no_other_of_a_volume_tha
         places += [[brick.address for brick in one.bricks] for one in pool.volumes.values() if one.name == VOLUME]
     assert [bench.address(host) for host in ("h1", "h2", "h4")] in [sorted(one) for one in places]
     assert all(len(set(one)) == len(one) for one in places)
+
+
+async def test_a_node_misses_no_disk_for_a_volume_that_cannot_be_deleted_yet(cluster: Cluster) -> None:
+    """Else a node that is needed for the volume to go, or for another one, may never be ready (seed 717)."""
+    bench = cluster.bench
+    bench.add("h4")
+    machine = bench.machines["h2"]
+    machine.add_disk("vdc", serial="second")
+    bench.declare("h2", useAllDevices=True)
+    await cluster.rounds(3)
+    view = await bench.view()
+    place = next(place for place in see(view).bricks[VOLUME] if place.host == "h2")
+    name = await ask_for_its_end(cluster)
+    cluster.lose(next(host for host in ("h1", "h3") if host != bench.assignments[name].spec.host), for_good=False)
+    await bench.work()
+    assert bench.assignments[name].status.state == FAILED
+    bench.volumes[VOLUME] = replace(bench.volumes[VOLUME], kept=False)
+    mount = next(mount for mount in machine.mounts if place.path.startswith(f"{mount.target}/"))
+    path = next(path for path, disk in machine.disks.items() if disk.number == mount.number)
+    machine.pull_disk(path)
+    machine.mounts.remove(mount)
+    plan = await cluster.rounds(6)
+    assert "give it up by naming serial-h2 in spec.wipe" in plan.nodes["h2"].message
+    bench.declare("h2", useAllDevices=True, wipe=["serial-h2"])
+    plan = await cluster.rounds(4)
+    assert plan.nodes["h2"].state == READY, plan.nodes["h2"]
+    assert bench.assignments[name].status.state == FAILED

@@ -133,6 +133,10 @@ class Administrator:
         _, said = await self._said_of(host)
         return re.findall(r"with `umount \S+/([0-9a-f-]{36})`", said)
 
+    async def is_refused(self, host: str) -> bool:
+        node, _ = await self._said_of(host)
+        return node is not None and "the glusterds of the pool refuse it" in node.status.message
+
     async def _said_of(self, host: str) -> tuple[StorageNode | None, str]:
         node = next((one for one in await self.nodes() if one.metadata.name == f"node-{host}"), None)
         said = [node.status, *(await self._store.list(StorageStatus, NAMESPACE)).items] if node is not None else []

@@ -28,7 +28,8 @@ def clients(model: GlusterModel, volume: VolumeRecord) -> str:
 
 
 def peers(model: GlusterModel, asked: Glusterd) -> str:
-    connected = [one.uuid for one in model.connected(asked)]
+    """One that is refused is connected all the same."""
+    connected = [uuid for uuid in asked.peers if uuid in model.daemons and model.linked(asked, model.daemons[uuid])]
     found = [
         peer(one.uuid, one.address, connected=one.uuid in connected, state=one.state, words=STATES[one.state])
         for one in asked.peers.values()

@@ -173,7 +173,9 @@ class ModelGround:
         self._mount(machine, 1)
 
     async def write(self, file: int) -> None:
-        assert self.model.write(self._volume(), file)
+        async with asyncio.timeout(REST_S):
+            while not self.model.write(self._volume(), file):
+                await asyncio.sleep(TICK_S)
 
     async def read(self, file: int) -> str:
         return "" if self.model.read(self._volume(), file) else UNREADABLE

@@ -29,10 +29,12 @@ NOTICE_S = 12.0  # until a glusterd gives up one that it cannot reach any more
 ROOTED = 0.25  # the chance that the root of a new brick of an erasure-coded volume is healed, in one tick
 HEALED = 0.3  # the chance that a file which can be healed is, in one tick
 TICK_S = 1.0
+PING_TIMEOUT, PING_TIMEOUT_S = "network.ping-timeout", 42.0
 BEFRIENDED = 0.6  # the chance that who was accepted is in the cluster, in one tick
 _FILES = tuple(f"file{number}" for number in range(FILES))
 _MARK = ".glusterfs/volume-id"
 _INDEX = ".glusterfs/indices/xattrop"
+_NOBODY = PeerRecord("", "")
 
 
 class _Start(msgspec.Struct, frozen=True):
@@ -89,6 +91,19 @@ class GlusterModel:
     def hangs(self, one: Glusterd) -> bool:
         """Whether it waits for somebody who does not answer and is not given up yet."""
         return any(not self.network.reaches(one.address, peer.address) for peer in self.connected(one))
+
+    def disputes(self, address: str) -> list[tuple[str, VolumeRecord]]:
+        """What its log tells of a glusterd that is refused: by whom, and what that one knows of a volume otherwise."""
+        refused = self.running(address)
+        others = [daemon for one in self.machines if (daemon := self.running(one)) is not None] if refused else []
+        return [
+            (other.address, volume)
+            for other in others
+            if refused is not None and other.peers.get(refused.uuid, _NOBODY).state == REJECTED
+            for volume in other.volumes.values()
+            if (known := refused.volumes.get(volume.name)) is not None and known.version >= volume.version
+            if known != volume
+        ]
 
     def kill_bricks(self, address: str, paths: Iterable[str] | None = None) -> None:
         gone = list(paths) if paths is not None else [path for host, path in self._bricks if host == address]
@@ -199,13 +214,22 @@ class GlusterModel:
         members = volume.set_of(self._home(volume, number))
         file, newest = _FILES[number], self.newest[volume.id]
         copies = self.answering(volume, members)
-        if not volume.started or not write(volume.shape, copies, file, newest.get(file, 0)):
+        if not volume.started or self._is_awaited(volume, members):
+            return False
+        if not write(volume.shape, copies, file, newest.get(file, 0)):
             return False
         newest[file] = newest.get(file, 0) + 1
         self.writes += 1
         self._show_pending(volume)
         self._show_roots(volume, members, copies)
         return True
+
+    def _is_awaited(self, volume: VolumeRecord, members: range) -> bool:
+        """Whether nobody is told that something was written, for a brick that was cut off is not given up yet."""
+        patience_s = float(volume.options.get(PING_TIMEOUT, PING_TIMEOUT_S))
+        bricks = [volume.bricks[at] for at in members]
+        cuts = [self.network.cut_since(CLIENT, brick.address) for brick in bricks if self.runs(brick)]
+        return any(since is not None and _now() - since <= patience_s for since in cuts)
 
     def read(self, volume: VolumeRecord, number: int) -> bool:
         """Whether whoever has the volume mounted gets the newest version of one of its files."""
@@ -299,12 +323,18 @@ class GlusterModel:
                 other.volumes[name] = mine
                 self.apply(other, mine, theirs)
         for teller, told in ((one, other), (other, one)):
+            if teller.peers.get(told.uuid, _NOBODY).state == REJECTED:
+                teller.peers[told.uuid] = PeerRecord(told.uuid, told.address)
             for uuid, peer in teller.peers.items():
                 if uuid != told.uuid and uuid not in told.peers:
                     told.peers[uuid] = PeerRecord(uuid, peer.address)
 
     def link(self, one: Glusterd, other: Glusterd) -> None:
         self._links[_pair(one, other)] = None
+
+    def unlink(self, one: Glusterd, uuid: str) -> None:
+        """Who does not know a peer any more has no connection to it, and takes none from it."""
+        self._links.pop((one.uuid, uuid) if one.uuid < uuid else (uuid, one.uuid), None)
 
     def _hold_quorum(self, daemon: Glusterd, alive: Mapping[str, Glusterd]) -> None:
         """Where most of a pool is out of reach, bricks of volumes that ask for it are ended."""
@@ -388,7 +418,7 @@ def _now() -> float:
 
 def _knows(one: Glusterd, other: Glusterd) -> bool:
     known = one.peers.get(other.uuid)
-    return known is not None and known.state == IN_CLUSTER and known.address == other.address
+    return known is not None and known.state in (IN_CLUSTER, REJECTED) and known.address == other.address
 
 
 def _pair(one: Glusterd, other: Glusterd) -> tuple[str, str]:

@@ -51,7 +51,7 @@ from .hosts import GlusterMachine
 from .invariants import CONVERGES, PHOTOS, QUIET, STRANGER, Auditor, Witness
 from .judging import Judge
 from .lineage import FILES, is_split
-from .model import TICK_S, GlusterModel
+from .model import PING_TIMEOUT, PING_TIMEOUT_S, TICK_S, GlusterModel
 from .verbs import Verbs
 
 HOSTS = ("h0", "h1", "h2", "h3", "h4")
@@ -219,6 +219,18 @@ class Scenario:
         if in_doubt:
             await self._clear_old_disks()
             await self._settle_splits()
+            await self._settle_refused()
+
+    async def _settle_refused(self) -> None:
+        """Two that were cut off from each other changed the same volume: the guide says how one takes it over."""
+        for host, machine in self.machines.items():
+            disputes = self.model.disputes(ADDRESSES[host])
+            if not disputes or not await self.administrator.is_refused(host):
+                continue
+            for address, volume in disputes:
+                timeout = volume.options.get(PING_TIMEOUT, str(PING_TIMEOUT_S))
+                await self.administrator.by_hand(address, "volume", "set", volume.name, PING_TIMEOUT, timeout)
+            machine.kill(DAEMON)
 
     async def _settle_splits(self) -> None:
         """Files of which no copy can be taken for the right one: as the cluster says, somebody has to choose."""

@@ -136,9 +136,9 @@ class Verbs:
         raise AssertionError(f"the model does not know: {' '.join(words)}")
 
     def members(self, address: str) -> int:
-        """How many there are in the pool of a host."""
+        """How many there are in the pool of a host that it has a connection with."""
         found = self._model.running(address)
-        return 1 + len(found.peers) if found is not None else 0
+        return 1 + len(self._model.connected(found)) if found is not None else 0
 
     # Looks.
 
@@ -221,6 +221,7 @@ class Verbs:
         there = model.connected(asked)
         for member in [asked, *there]:
             member.peers.pop(peer.uuid, None)
+            model.unlink(member, peer.uuid)
         gone = next((one for one in there if one.uuid == peer.uuid), None)
         if gone is not None:
             gone.peers.clear()

@@ -32,6 +32,7 @@ class MoveConfig(msgspec.Struct, frozen=True):
     needed: int = 0  # of them; none where the volume is being deleted
     returns: bool = False  # the old one may be back by now
     spared: bool = False  # it is not given up while it runs: its host is no node, and perhaps nobody gave it up
+    beside: tuple[str, ...] = ()  # copies of the same files on the host of the new one that are dead
     processes: dict[str, str] = {}  # source → the one that ran it when it was known to be whole
 
 
@@ -100,7 +101,9 @@ def _noted(admitted: Path) -> str:
 
 
 async def _refuse_two_on_a_host(gluster: Gluster, config: MoveConfig) -> None:
-    """A move that was taken back may have been done all the same, and another one been decided meanwhile."""
+    """A move that was taken back may have been done all the same, and another one been decided meanwhile. A copy that
+    does not run at this moment, for its host is cut off, is one all the same.
+    """
     found, running = await gluster.volume(config.volume), await gluster.running(config.volume)
     names = [brick.name for brick in found.bricks] if found is not None else []
     if found is None or config.old not in names or not config.needed:
@@ -108,7 +111,7 @@ async def _refuse_two_on_a_host(gluster: Gluster, config: MoveConfig) -> None:
     width, host = found.width, config.new.partition(":")[0]
     begin = names.index(config.old) // width * width
     beside = [name for name in names[begin : begin + width] if name != config.old and name.partition(":")[0] == host]
-    if any(name in running for name in beside):
+    if any(name in running or name not in config.beside for name in beside):
         raise HostError(
             f"cannot give up the brick {config.old} of {config.volume}: {host} has another copy of the same files",
             hint="another node takes it",

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.amending import amended, old_place, place_of
 from quartermaster.backends.glusterfs.facts import MOVE, BrickPlace, Moved, OpenMove, VolumeFact
-from quartermaster.backends.glusterfs.filling import unfilled
+from quartermaster.backends.glusterfs.filling import is_named, unfilled
 from quartermaster.backends.glusterfs.keeping import is_doomed
 from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
 from quartermaster.backends.glusterfs.seeing import (
@@ -111,6 +111,8 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
             config["spared"] = True
         if processes := _processes(seen, volume, moved.open):
             config["processes"] = processes
+        if beside := _dead_beside(seen, volume, moved, moved.open):
+            config["beside"] = beside
         instance = f"brick-{volume.name}"
         wanted[coordinator, instance] = Desired(
             coordinator,
@@ -130,6 +132,15 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
     return [*wanted.values(), *over]
 
 
+def _dead_beside(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove) -> list[str]:
+    """Copies of the same files on the host that gets the new one: none of them is to live, now or when it is done."""
+    places, width = bricks_of(volume, moved), layout_in(volume.details).width
+    begin = move.position - move.position % width
+    others = [places[at] for at in range(begin, min(begin + width, len(places))) if at != move.position]
+    host = places[move.position].host
+    return [other.name for other in others if other.host == host and brick_state(seen, other)[0] == DEAD]
+
+
 def _processes(seen: Seen, volume: VolumeView, move: OpenMove) -> dict[str, str]:
     """Of the copies from which a brick that may be back is made anew: one that was started since may lack something."""
     fact, known = seen.fact(volume.name), seen.memory.processes.get(volume.name, ())
@@ -145,19 +156,27 @@ def _wanted(seen: Seen, case: _Case) -> OpenMove | str:
         again = _again(seen, case, move)
         in_place = case.places[move.position].name in case.fact.bricks
         # Another one that dies before the copy is whole would keep it from being so for ever.
-        others = [at for at, (state, _) in enumerate(case.states) if state == DEAD and at != move.position]
+        others = [at for at in _known(seen, case) if case.states[at][0] == DEAD and at != move.position]
         if again or not in_place:
             return again or _why_it_waits(seen, case, move)
         return _made_anew(seen, case, others[0]) if others else ""
     if case.doomed:
         return _dropped(seen, case)
-    known = [(position, *case.states[position]) for position in range(min(len(case.states), len(case.fact.bricks)))]
-    dead = next((position for position, state, _ in known if state == DEAD), None)
+    known = _known(seen, case)
+    dead = next((at for at in known if case.states[at][0] == DEAD), None)
     if dead is not None:
         return _made_anew(seen, case, dead)
-    leaving = next(((position, why) for position, state, why in known if state != SERVING), None)
+    leaving = next(((at, case.states[at][1]) for at in known if case.states[at][0] != SERVING), None)
     leaving = leaving or beside_another(seen, case.volume)
-    return _moved_away(seen, case, *leaving) if leaving is not None else ""
+    return _moved_away(seen, case, *leaving) if leaving is not None and leaving[0] in known else ""
+
+
+def _known(seen: Seen, case: _Case) -> list[int]:
+    """Positions of bricks of which it can be said whether they should go. Where the pool has another brick than was
+    decided, a move was done after it was taken back, and whoever speaks for the pool now has to tell of it first.
+    """
+    pairs = list(zip(case.places, case.fact.bricks, strict=False))
+    return [at for at, (place, name) in enumerate(pairs) if seen.facts_current or is_named(place, name)]
 
 
 def _why_it_waits(seen: Seen, case: _Case, move: OpenMove) -> str:
@@ -235,11 +254,15 @@ def _sources(seen: Seen, case: _Case, position: int, dead: BrickPlace, why: str)
 
 
 def _dropped(seen: Seen, case: _Case) -> OpenMove | str:
-    """The brick of a host that was given up."""
-    for position, place in enumerate(case.places[: len(case.fact.bricks)]):
-        node = seen.node(place.host)
-        if node is None or node.leaving == ABANDON or (node.leaving == DRAIN and node.lost):
-            about = f"{case.states[position][1]}, and {case.volume.name} is being deleted"
+    """The brick of a host that was given up, or of a disk that is dead: else its node would miss the disk for as long
+    as gluster does not delete the volume, and that may be until another node is ready.
+    """
+    for position in _known(seen, case):
+        place = case.places[position]
+        node, (state, why) = seen.node(place.host), case.states[position]
+        given_up = node is None or node.leaving == ABANDON or (node.leaving == DRAIN and node.lost)
+        if given_up or (state == DEAD and node is not None and not node.lost):
+            about = f"{why}, and {case.volume.name} is being deleted"
             return _opening(seen, case, position, about, dead=True)
     return ""
 
