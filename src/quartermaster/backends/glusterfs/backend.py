@@ -13,7 +13,13 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import ServiceAgent
 from quartermaster.backends.glusterfs.adopter import GlusterAdopter
-from quartermaster.backends.glusterfs.cleaning import EMPTIED, bricks_to_remove, has_looked, known_whole, leaves_bricks
+from quartermaster.backends.glusterfs.cleaning import (
+    EMPTIED,
+    bricks_to_remove,
+    has_to_clean,
+    known_whole,
+    leaves_bricks,
+)
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.filling import root_assignments
@@ -170,7 +176,7 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     held = [VolumeView("", 0, (node.host,), {BASE: base}) for base in bases]
     stated = node.node.spec.storage_network.ips if node.node.spec.storage_network is not None else ()
     offers = offered(seen.view.key, node, node.report(NODE), held)
-    kept = [entry for entry in offers["devices"] if not _is_given_up(node, entry, list(bases))]
+    kept = [entry for entry in offers["devices"] if not _is_disk_given_up(node, entry, list(bases))]
     config: dict[str, Any] = {"owner": owner_of(seen.view.key), "node": node.name, **offers, "devices": kept}
     if len(stated) == 1:
         config["bind"] = stated[0]
@@ -192,7 +198,7 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     return config
 
 
-def _is_given_up(node: NodeView, entry: Mapping[str, Any], bases: Sequence[str]) -> bool:
+def _is_disk_given_up(node: NodeView, entry: Mapping[str, Any], bases: Sequence[str]) -> bool:
     """A disk that is not found, and that a person who knows so has named; nothing that is to be there is on it."""
     is_found = any(one.id == entry["id"] for one in node.present)
     is_needed = any(base.endswith(f"/{entry['uuid']}") for base in bases)
@@ -205,8 +211,7 @@ def _still_needed(seen: Seen, node: NodeView) -> bool:
     if report is None or (report.absent and not seen.bricks_on(node.host)):
         return False  # what was begun is not taken back: its glusterd may be another one by then
     used = any(report.agent in (POOL, VOLUME) for report in node.reports)
-    left = not has_looked(node) or leaves_bricks(seen, node)
-    return used or holds_bricks(seen, node.host) or left or is_in_pool(seen, node)
+    return used or holds_bricks(seen, node.host) or has_to_clean(seen, node) or is_in_pool(seen, node)
 
 
 def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quartermaster.backends.glusterfs.cleaning import has_looked, leaves_bricks
+from quartermaster.backends.glusterfs.cleaning import has_to_clean, leaves_bricks
 from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
 from quartermaster.backends.glusterfs.filling import clear, rooted, unrooted
 from quartermaster.backends.glusterfs.keeping import is_ending
@@ -14,6 +14,7 @@ from quartermaster.backends.glusterfs.seeing import (
     SERVING,
     Seen,
     address_of,
+    answers,
     bases_in_pool,
     beside_another,
     brick_state,
@@ -132,9 +133,7 @@ def _is_at_work(seen: Seen, node: NodeView) -> bool:
     """Whether its agent may be asking gluster about what is left there. A host that is let go in the middle of that can
     not take its locks away any more, and for three minutes nobody can ask for the volume or change it.
     """
-    if not node.healthy or node.leaving != DRAIN:
-        return False
-    return not has_looked(node) or leaves_bricks(seen, node)
+    return node.healthy and node.leaving == DRAIN and has_to_clean(seen, node)
 
 
 def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
@@ -194,7 +193,7 @@ def pool_assignments(
             "detach": peers_to_detach(seen, members, coordinator),
             "allow": allowed_clients(seen.view),
             "watch": watched(seen, moves),
-            "down": sorted(uuid for uuid, host in members.items() if not _answers(seen, host)),
+            "down": sorted(uuid for uuid, host in members.items() if not answers(seen, host)),
         }
         if gone := deleted_volumes(seen):
             config["gone"] = gone
@@ -202,7 +201,7 @@ def pool_assignments(
             config["ended"] = back
         if away := [uuid for uuid, host in sorted(members.items()) if _is_lost(seen, host)]:
             config["away"] = away
-        if lost := [uuid for uuid, host in sorted(members.items()) if _is_given_up(seen, host)]:
+        if lost := [uuid for uuid, host in sorted(members.items()) if _is_host_given_up(seen, host)]:
             config["lost"] = lost
         if dead := _dead_bases(seen):
             config["dead"] = dead
@@ -237,17 +236,12 @@ def _dead_bases(seen: Seen) -> list[str]:
     )
 
 
-def _answers(seen: Seen, host: str) -> bool:
-    node = seen.node(host)
-    return node is not None and node.healthy
-
-
 def _is_lost(seen: Seen, host: str) -> bool:
     node = seen.node(host)
     return node is not None and node.lost
 
 
-def _is_given_up(seen: Seen, host: str) -> bool:
+def _is_host_given_up(seen: Seen, host: str) -> bool:
     node = seen.node(host)
     return node is None or (node.leaving == ABANDON and not node.healthy)
 
@@ -267,7 +261,7 @@ def unreached(seen: Seen) -> list[str]:
     return sorted(
         peer.name
         for uuid, peer in seen.facts.peers.items()
-        if not peer.connected and not (uuid in members and _is_given_up(seen, members[uuid]))
+        if not peer.connected and not (uuid in members and _is_host_given_up(seen, members[uuid]))
     )
 
 
