@@ -35,10 +35,13 @@ from quartermaster.backends.glusterfs.pooling import (
     former_members,
     holds_bricks,
     is_in_pool,
+    kept_by_nobody,
     members_of,
     pool_assignments,
+    unknown_peers,
     unreached,
     version_of,
+    volumes_on,
 )
 from quartermaster.backends.glusterfs.root_agent import RootAgent
 from quartermaster.backends.glusterfs.seeing import (
@@ -70,12 +73,14 @@ from quartermaster.planning.cluster import (
 )
 from quartermaster.planning.leaving import leave
 from quartermaster.planning.offering import BASE, bases_of, nothing_offered, offered
-from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of
+from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of, waiting_for_host
 from quartermaster.planning.releasing import is_record, with_releases
 from quartermaster.resources.orchestration import FAILED
 
 _REJECTED = "Rejected"  # in the words of gluster for the state of a peer
 _NODE_S = 180.0
+_NAMED = 3
+_BY_HAND = "`gluster volume replace-brick` puts it elsewhere, `gluster volume delete` ends the volume"
 
 
 class GlusterBackend:
@@ -215,18 +220,34 @@ def _still_needed(seen: Seen, node: NodeView) -> bool:
 
 
 def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
-    held = sorted({volume.name for volume, _, _ in seen.bricks_on(node.host)})
+    on_it = volumes_on(seen, node.host)
+    held = [name for name in on_it if name in seen.bricks]
     stuck = next((f"{name}: {moves.stuck[name]}" for name in held if name in moves.stuck), "")
     if stuck:
         return f"a volume cannot move: {stuck}"
     if held:
         count = "a volume moves" if len(held) == 1 else f"{len(held)} volumes move"
-        return f"{count} to other nodes: {', '.join(held[:3])}"
+        return f"{count} to other nodes: {', '.join(held[:_NAMED])}"
+    if others := kept_by_nobody(seen, on_it):
+        return f"it has a brick of {', '.join(others[:_NAMED])}, which no PersistentVolume has: {_BY_HAND}"
+    if not node.healthy:
+        return waiting_for_host(node)
     if not is_in_pool(seen, node) and leaves_bricks(seen, node):
         return "what its volumes have left on it goes when every copy of them is whole"
-    if away := unreached(seen):
-        return f"it is taken out of the pool when {', '.join(away[:3])} can be told: what does not answer would know it"
-    return "it is being taken out of the pool"
+    return _who_is_to_be_told(seen, node) or "it is being taken out of the pool"
+
+
+def _who_is_to_be_told(seen: Seen, node: NodeView) -> str:
+    """Others that do not answer. A stranger among them is no host that somebody could give up here."""
+    away = [name for uuid, name in unreached(seen).items() if uuid != seen.node_facts[node.host].uuid]
+    if not away:
+        return ""
+    why = f"it goes when {', '.join(away[:_NAMED])} can be told: what does not answer would know it"
+    strangers = [name for name in unknown_peers(seen, members_of(seen)) if name in away]
+    if not strangers:
+        return why
+    name = strangers[0]
+    return f"{why}; no StorageNode declares {name}: bring it back, or take it out with `gluster peer detach {name}`"
 
 
 def _outcome(seen: Seen, node: NodeView, config: dict[str, Any]) -> NodeOutcome:

@@ -137,14 +137,23 @@ def _is_at_work(seen: Seen, node: NodeView) -> bool:
 
 
 def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
-    """By what was decided, or by what the pool says."""
-    if seen.bricks_on(host):
-        return True
+    return bool(volumes_on(seen, host, uuid))
+
+
+def volumes_on(seen: Seen, host: str, uuid: str = "") -> list[str]:
+    """With a brick there, by what was decided or by what the pool says; also those in nobody's books."""
     uuid = uuid or (seen.node_facts[host].uuid if host in seen.node_facts else "")
     peer, node = seen.facts.peers.get(uuid), seen.node(host)
     names = {peer.name} if peer is not None else set()
     names |= {address_of(node)} if node is not None else set()
-    return any(fact.bricks_on(uuid, *names) for fact in seen.facts.volumes.values())
+    decided = {volume.name for volume, _, _ in seen.bricks_on(host)}
+    return sorted(decided | {name for name, fact in seen.facts.volumes.items() if fact.bricks_on(uuid, *names)})
+
+
+def kept_by_nobody(seen: Seen, volumes: Sequence[str]) -> list[str]:
+    """Those in nobody's books that are not being deleted either: what becomes of them is for a person to say."""
+    unknown = [name for name in volumes if name not in seen.bricks]
+    return [name for name in unknown if seen.facts.volumes[name].id not in seen.memory.ended]
 
 
 def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
@@ -248,21 +257,25 @@ def _is_host_given_up(seen: Seen, host: str) -> bool:
 
 def is_in_pool(seen: Seen, node: NodeView) -> bool:
     """Whether the pool still counts it, alone with itself or not, or may do so: one who is away may have taken it in,
-    and when he is back he tells the others of it, be it that another glusterd serves at its address by then.
+    and when he is back he tells the others of it, be it that another glusterd serves at its address by then. That
+    holds for a stranger as well, who was told by the others. And it holds for a node that was never seen in the pool:
+    whom a host that is away has taken in, on an earlier word, nobody else knows.
     """
     uuid = seen.node_facts[node.host].uuid if node.host in seen.node_facts else ""
     counted = uuid in seen.facts.peers and len(seen.facts.peers) > 1
     return counted or _may_be_taken_in(seen, uuid) or (bool(uuid) and bool(unreached(seen)))
 
 
-def unreached(seen: Seen) -> list[str]:
-    """Members that do not answer the coordinator and are not given up."""
+def unreached(seen: Seen) -> dict[str, str]:
+    """UUID → name of the peers that do not answer the coordinator and are not given up, whoever has taken them in. One
+    that is to leave counts until the pool has let it go: it may be back before that.
+    """
     members = members_of(seen)
-    return sorted(
-        peer.name
-        for uuid, peer in seen.facts.peers.items()
+    return {
+        uuid: peer.name
+        for uuid, peer in sorted(seen.facts.peers.items(), key=lambda one: one[1].name)
         if not peer.connected and not (uuid in members and _is_host_given_up(seen, members[uuid]))
-    )
+    }
 
 
 def _may_be_taken_in(seen: Seen, uuid: str) -> bool:
