@@ -219,7 +219,7 @@ def summarise(
 def beside(what: str, floor: Sequence[float], ours: Sequence[float]) -> Bar:
     ratios = [one / bare for bare, one in zip(floor, ours, strict=True)]
     spread = f"{show(min(ratios))} to {show(max(ratios))}"
-    return Bar(f"{what}, beside bare commands", median(ratios), "at most", RATIO, "times", peer=f"pairs: {spread}")
+    return Bar(f"{what}, beside bare commands", median(ratios), "at most", RATIO, "times", spread=spread)
 
 
 def row(by: str, times: Sequence[Times]) -> tuple[str, str, str]:

@@ -18,6 +18,7 @@ class Bar(msgspec.Struct, frozen=True):
     limit: float
     unit: str
     peer: str = ""
+    spread: str = ""  # the least and the most of what the figure is the median of
 
     @property
     def held(self) -> bool:
@@ -74,13 +75,17 @@ def bar_line(bar: Bar) -> str:
     """One line for the terminal."""
     peer = f" | {bar.peer}" if bar.peer else ""
     sign = "≤" if bar.rule == "at most" else "≥"
-    return f"{bar.verdict:<6} {bar.name}: {show(bar.figure)} {bar.unit} (bar {sign} {show(bar.limit)}){peer}"
+    return f"{bar.verdict:<6} {bar.name}: {_figure(bar)} (bar {sign} {show(bar.limit)}){peer}"
+
+
+def _figure(bar: Bar) -> str:
+    spread = f" ({bar.spread})" if bar.spread else ""
+    return f"{show(bar.figure)} {bar.unit}{spread}"
 
 
 def bars_table(bars: Sequence[Bar]) -> Table:
     rows = tuple(
-        (bar.name, f"{show(bar.figure)} {bar.unit}", f"{bar.rule} {show(bar.limit)} {bar.unit}", bar.verdict, bar.peer)
-        for bar in bars
+        (bar.name, _figure(bar), f"{bar.rule} {show(bar.limit)} {bar.unit}", bar.verdict, bar.peer) for bar in bars
     )
     return Table("Bars", ("what", "figure", "bar", "verdict", "beside it"), rows)
 

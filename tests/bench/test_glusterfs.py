@@ -15,7 +15,7 @@ def test_each_run_is_compared_with_the_one_beside_it() -> None:
     cluster, volume = summarise(FLOOR, [Times(13.0, 4.0), Times(22.0, 5.0), Times(11.0, 6.0)]).bars
     assert cluster.figure == pytest.approx(1.1)
     assert cluster.held
-    assert cluster.peer == "pairs: 1.10 to 1.30"
+    assert (cluster.spread, cluster.peer) == ("1.10 to 1.30", "")
     assert volume.figure == pytest.approx(1.25)
 
 

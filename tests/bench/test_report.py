@@ -8,7 +8,7 @@ import pytest
 
 from bench.document import INTRODUCTION, replaced, section_text
 from bench.machine import Machine
-from bench.report import Bar, Plot, Section, Table, bar_line, markdown_table, percentile, show, text_table
+from bench.report import Bar, Plot, Section, Table, bar_line, bars_table, markdown_table, percentile, show, text_table
 
 MACHINE = Machine(cores=2, memory_gib=24.0, processor="CPU", kernel="6.1", python="3.11.7", load=0.1)
 
@@ -40,6 +40,13 @@ def test_what_was_not_measured_is_missed(rule: str) -> None:
 def test_a_bar_is_one_line_with_figure_limit_verdict_and_peer() -> None:
     assert bar_line(bar(2.5)) == "held   time: 2.50 ms (bar ≤ 10.0) | peer 40 ms"
     assert bar_line(bar(2.5, "at least")) == "MISSED time: 2.50 ms (bar ≥ 10.0) | peer 40 ms"
+
+
+def test_how_far_the_runs_are_apart_stands_with_the_figure_and_not_beside_it() -> None:
+    spread = Bar("time", 2.5, "at most", 10.0, "ms", spread="2.40 to 2.90")
+
+    assert bar_line(spread) == "held   time: 2.50 ms (2.40 to 2.90) (bar ≤ 10.0)"
+    assert bars_table([spread]).rows == (("time", "2.50 ms (2.40 to 2.90)", "at most 10.0 ms", "held", ""),)
 
 
 @pytest.mark.parametrize(

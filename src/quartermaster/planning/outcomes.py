@@ -59,6 +59,11 @@ def giving_up(node: str) -> str:
     return f"`qm node remove {node} --lost` gives up what was on it"
 
 
+def waiting_for_host(node: NodeView) -> str:
+    """Why a node that is to go stays while its host does not answer."""
+    return f"waiting for host {node.host}, which is silent or gone; {giving_up(node.name)}"
+
+
 def leaving_of(node: NodeView, report: Report | None) -> NodeOutcome:
     """A node that is to go: gone when its host has nothing of it any more."""
     if report is None:
@@ -66,5 +71,5 @@ def leaving_of(node: NodeView, report: Report | None) -> NodeOutcome:
     if report.absent and report.current and report.status.state == REPORT_FAILED:
         return NodeOutcome(DRAINING, report.status.message)
     if not node.healthy:
-        return NodeOutcome(DRAINING, f"waiting for host {node.host}, which is silent or gone; {giving_up(node.name)}")
+        return NodeOutcome(DRAINING, waiting_for_host(node))
     return NodeOutcome(DRAINING, f"{report.agent} is being taken off host {node.host}")

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Refusal, Volume
+from quartermaster.backends.glusterfs.pooling import unreached
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.planning.cluster import VolumeView
 from quartermaster.planning.outcomes import READY
@@ -106,6 +107,78 @@ async def test_what_a_volume_in_nobodys_books_has_left_holds_no_node(cluster: Cl
     plan = await cluster.rounds(8)
     assert "h4" in plan.removable
     assert left in machine.directories
+
+
+async def test_a_node_with_a_brick_of_a_volume_in_nobodys_books_says_of_which_and_what_to_do(cluster: Cluster) -> None:
+    """Its policy was Retain, and its object is deleted: nobody moves it, and nobody deletes it."""
+    bench = cluster.bench
+    await bench.make(NAME, GIB)
+    await cluster.rounds(2)
+    pool = cluster.gluster.pool_of(bench.address("h4"))
+    assert bench.address("h4") in [brick.address for brick in pool.volumes[NAME].bricks]
+    del bench.volumes[NAME]
+    for name in [name for name, one in bench.assignments.items() if one.spec.instance == NAME]:
+        del bench.assignments[name]
+    bench.mark("h4", deleting=True)
+    plan = await cluster.rounds(6)
+    assert plan.nodes["h4"].message.startswith(f"it has a brick of {NAME}, which no PersistentVolume has: ")
+    assert "gluster volume replace-brick" in plan.nodes["h4"].message
+    del pool.volumes[NAME]
+    plan = await cluster.rounds(6)
+    assert "h4" in plan.removable
+
+
+async def test_a_volume_that_is_being_deleted_is_not_said_to_be_in_nobodys_books(cluster: Cluster) -> None:
+    bench = cluster.bench
+    await bench.make(NAME, GIB)
+    await cluster.rounds(2)
+    seen = see(await bench.view())
+    bench.memory |= {"ended": f'["{seen.facts.volumes[NAME].id}"]'}
+    del bench.volumes[NAME]
+    bench.mark("h4", deleting=True)
+    plan = await bench.plan()
+    assert NAME not in plan.nodes["h4"].message
+
+
+async def test_a_silent_node_that_the_pool_has_let_go_says_how_to_give_it_up(cluster: Cluster) -> None:
+    """Its agent would have to look at its disks, and its host may never be back."""
+    cluster.bench.mark("h4", deleting=True)
+    cluster.lose("h4")
+    plan = await cluster.rounds(6)
+    assert cluster.bench.address("h4") not in cluster.gluster.pool_of(cluster.bench.address("h1")).members
+    assert "h4" not in plan.removable
+    assert "waiting for host h4" in plan.nodes["h4"].message
+    assert "`qm node remove h4 --lost`" in plan.nodes["h4"].message
+
+
+async def test_a_node_whose_own_glusterd_is_down_is_not_said_to_wait_for_itself(cluster: Cluster) -> None:
+    bench = cluster.bench
+    bench.machines["h4"].processes.clear()
+    key, pool = next((key, one) for key, one in bench.assignments.items() if one.spec.agent == "glusterfs-pool")
+    bench.assignments[key] = replace(pool, status=replace(pool.status, result=await bench.run(pool)))
+    bench.mark("h4", deleting=True)
+    assert bench.address("h4") in unreached(see(await bench.view())).values()
+    plan = await bench.plan()
+    assert plan.nodes["h4"].message == "it is being taken out of the pool"
+
+
+async def test_a_node_that_is_taken_back_while_a_member_is_away_waits_for_him(cluster: Cluster) -> None:
+    """No pool that anybody sees has it. But who is away may have been told of it, and nobody can ask him."""
+    bench = cluster.bench
+    cluster.lose("h3", for_good=False)
+    await cluster.rounds(2)
+    bench.add("h5")
+    for desired in (await bench.plan()).assignments:
+        if desired.host == "h5":
+            bench.ask(desired)
+    await bench.work()
+    bench.mark("h5", deleting=True)
+    plan = await cluster.rounds(6)
+    assert "h5" not in plan.removable
+    assert f"it goes when {bench.address('h3')} can be told" in plan.nodes["h5"].message
+    cluster.come_back("h3")
+    plan = await cluster.rounds(6)
+    assert "h5" in plan.removable
 
 
 @pytest.mark.slow

@@ -135,6 +135,23 @@ async def test_an_unknown_peer_is_told_also_while_something_else_is_more_urgent(
     assert plan.details["unknownPeers"] == cluster.bench.address("h5")
 
 
+async def test_a_node_that_an_unknown_peer_holds_says_by_whom_and_how_to_take_that_out(cluster: Cluster) -> None:
+    """The peer was told of it as any member was. Nobody can give up a host that no StorageNode declares."""
+    bench = cluster.bench
+    await taken_in_by_hand(cluster, "h5")
+    cluster.gluster.detach(bench.address("h1"), bench.address("h4"), force=True)
+    bench.mark("h4", deleting=True)
+    bench.machines["h5"].reboot()
+    plan = await cluster.rounds(6)
+    stranger = bench.address("h5")
+    assert "h4" not in plan.removable
+    assert f"no StorageNode declares {stranger}" in plan.nodes["h4"].message
+    assert f"take it out with `gluster peer detach {stranger}`" in plan.nodes["h4"].message
+    cluster.gluster.detach(bench.address("h1"), stranger, force=True)
+    plan = await cluster.rounds(6)
+    assert "h4" in plan.removable
+
+
 async def test_who_is_declared_after_all_is_no_stranger(cluster: Cluster) -> None:
     await taken_in_by_hand(cluster, "h5")
     assert "unknownPeers" in (await cluster.rounds(2)).details

@@ -13,7 +13,13 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import ServiceAgent
 from quartermaster.backends.glusterfs.adopter import GlusterAdopter
-from quartermaster.backends.glusterfs.cleaning import EMPTIED, bricks_to_remove, has_looked, known_whole, leaves_bricks
+from quartermaster.backends.glusterfs.cleaning import (
+    EMPTIED,
+    bricks_to_remove,
+    has_to_clean,
+    known_whole,
+    leaves_bricks,
+)
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.filling import root_assignments
@@ -29,10 +35,13 @@ from quartermaster.backends.glusterfs.pooling import (
     former_members,
     holds_bricks,
     is_in_pool,
+    kept_by_nobody,
     members_of,
     pool_assignments,
+    unknown_peers,
     unreached,
     version_of,
+    volumes_on,
 )
 from quartermaster.backends.glusterfs.root_agent import RootAgent
 from quartermaster.backends.glusterfs.seeing import (
@@ -64,12 +73,14 @@ from quartermaster.planning.cluster import (
 )
 from quartermaster.planning.leaving import leave
 from quartermaster.planning.offering import BASE, bases_of, nothing_offered, offered
-from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of
+from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of, waiting_for_host
 from quartermaster.planning.releasing import is_record, with_releases
 from quartermaster.resources.orchestration import FAILED
 
 _REJECTED = "Rejected"  # in the words of gluster for the state of a peer
 _NODE_S = 180.0
+_NAMED = 3
+_BY_HAND = "`gluster volume replace-brick` puts it elsewhere, `gluster volume delete` ends the volume"
 
 
 class GlusterBackend:
@@ -170,7 +181,7 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     held = [VolumeView("", 0, (node.host,), {BASE: base}) for base in bases]
     stated = node.node.spec.storage_network.ips if node.node.spec.storage_network is not None else ()
     offers = offered(seen.view.key, node, node.report(NODE), held)
-    kept = [entry for entry in offers["devices"] if not _is_given_up(node, entry, list(bases))]
+    kept = [entry for entry in offers["devices"] if not _is_disk_given_up(node, entry, list(bases))]
     config: dict[str, Any] = {"owner": owner_of(seen.view.key), "node": node.name, **offers, "devices": kept}
     if len(stated) == 1:
         config["bind"] = stated[0]
@@ -192,7 +203,7 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     return config
 
 
-def _is_given_up(node: NodeView, entry: Mapping[str, Any], bases: Sequence[str]) -> bool:
+def _is_disk_given_up(node: NodeView, entry: Mapping[str, Any], bases: Sequence[str]) -> bool:
     """A disk that is not found, and that a person who knows so has named; nothing that is to be there is on it."""
     is_found = any(one.id == entry["id"] for one in node.present)
     is_needed = any(base.endswith(f"/{entry['uuid']}") for base in bases)
@@ -205,23 +216,38 @@ def _still_needed(seen: Seen, node: NodeView) -> bool:
     if report is None or (report.absent and not seen.bricks_on(node.host)):
         return False  # what was begun is not taken back: its glusterd may be another one by then
     used = any(report.agent in (POOL, VOLUME) for report in node.reports)
-    left = not has_looked(node) or leaves_bricks(seen, node)
-    return used or holds_bricks(seen, node.host) or left or is_in_pool(seen, node)
+    return used or holds_bricks(seen, node.host) or has_to_clean(seen, node) or is_in_pool(seen, node)
 
 
 def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
-    held = sorted({volume.name for volume, _, _ in seen.bricks_on(node.host)})
+    on_it = volumes_on(seen, node.host)
+    held = [name for name in on_it if name in seen.bricks]
     stuck = next((f"{name}: {moves.stuck[name]}" for name in held if name in moves.stuck), "")
     if stuck:
         return f"a volume cannot move: {stuck}"
     if held:
         count = "a volume moves" if len(held) == 1 else f"{len(held)} volumes move"
-        return f"{count} to other nodes: {', '.join(held[:3])}"
+        return f"{count} to other nodes: {', '.join(held[:_NAMED])}"
+    if others := kept_by_nobody(seen, on_it):
+        return f"it has a brick of {', '.join(others[:_NAMED])}, which no PersistentVolume has: {_BY_HAND}"
+    if not node.healthy:
+        return waiting_for_host(node)
     if not is_in_pool(seen, node) and leaves_bricks(seen, node):
         return "what its volumes have left on it goes when every copy of them is whole"
-    if away := unreached(seen):
-        return f"it is taken out of the pool when {', '.join(away[:3])} can be told: what does not answer would know it"
-    return "it is being taken out of the pool"
+    return _who_is_to_be_told(seen, node) or "it is being taken out of the pool"
+
+
+def _who_is_to_be_told(seen: Seen, node: NodeView) -> str:
+    """Others that do not answer. A stranger among them is no host that somebody could give up here."""
+    away = [name for uuid, name in unreached(seen).items() if uuid != seen.node_facts[node.host].uuid]
+    if not away:
+        return ""
+    why = f"it goes when {', '.join(away[:_NAMED])} can be told: what does not answer would know it"
+    strangers = [name for name in unknown_peers(seen, members_of(seen)) if name in away]
+    if not strangers:
+        return why
+    name = strangers[0]
+    return f"{why}; no StorageNode declares {name}: bring it back, or take it out with `gluster peer detach {name}`"
 
 
 def _outcome(seen: Seen, node: NodeView, config: dict[str, Any]) -> NodeOutcome:

@@ -30,7 +30,14 @@ def known_whole(seen: Seen, paths: Sequence[str]) -> dict[str, list[str]]:
     return {name: list(fact.bricks) for name in coded if (fact := seen.fact(name)) is not None}
 
 
-def has_looked(node: NodeView) -> bool:
+def has_to_clean(seen: Seen, node: NodeView) -> bool:
+    """Whether the agent of a node that leaves has to look, or to remove something that it can remove. Until then it may
+    have gluster at work, and its disks are needed.
+    """
+    return not _has_looked(node) or leaves_bricks(seen, node)
+
+
+def _has_looked(node: NodeView) -> bool:
     """Whether the agent of a node that leaves has told what is on its disks since no brick is there any more. What it
     told before may be from before a volume was made.
     """

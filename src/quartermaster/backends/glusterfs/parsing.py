@@ -25,7 +25,6 @@ class Answer:
     def __init__(self, root: ElementTree.Element) -> None:
         self.root = root
         self.failed = _text(root, "opRet") != "0"
-        self.code = _number(root, "opErrno")
         self.error = " ".join(_text(root, "opErrstr").split())
 
 

@@ -204,7 +204,7 @@ class _Run:
                 held = f"it has a brick of {holding[peer.uuid]}"
                 self._failed[peer.uuid] = f"cannot take {peer.name} out of the pool: {held}"
                 continue
-            if away := self._unreached(peers):
+            if away := self._untold(peers):
                 why = f"{away} does not answer, and would know it for ever"
                 self._failed[peer.uuid] = f"cannot take {peer.name} out of the pool: {why}"
                 continue
@@ -214,9 +214,10 @@ class _Run:
             await self._try(peer.uuid, f"taking {peer.name} out of the pool", change)
         return await self._gluster.pool()
 
-    def _unreached(self, peers: tuple[Peer, ...]) -> str:
+    def _untold(self, peers: tuple[Peer, ...]) -> str:
         """A member that is away and is not to go: when it is back it tells the others of whom it was not told. Should
-        one come back that was given up, whoever it tells of is let go again.
+        one come back that was given up, whoever it tells of is let go again. Of two that are to go and are away neither
+        waits for the other: nobody listens to one that was let go.
         """
         going = {*self.config.detach, *self.config.lost}
         return next((one.name for one in peers if one.uuid not in going and not one.connected), "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quartermaster.backends.glusterfs.cleaning import has_looked, leaves_bricks
+from quartermaster.backends.glusterfs.cleaning import has_to_clean, leaves_bricks
 from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
 from quartermaster.backends.glusterfs.filling import clear, rooted, unrooted
 from quartermaster.backends.glusterfs.keeping import is_ending
@@ -14,6 +14,7 @@ from quartermaster.backends.glusterfs.seeing import (
     SERVING,
     Seen,
     address_of,
+    answers,
     bases_in_pool,
     beside_another,
     brick_state,
@@ -132,20 +133,27 @@ def _is_at_work(seen: Seen, node: NodeView) -> bool:
     """Whether its agent may be asking gluster about what is left there. A host that is let go in the middle of that can
     not take its locks away any more, and for three minutes nobody can ask for the volume or change it.
     """
-    if not node.healthy or node.leaving != DRAIN:
-        return False
-    return not has_looked(node) or leaves_bricks(seen, node)
+    return node.healthy and node.leaving == DRAIN and has_to_clean(seen, node)
 
 
 def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
-    """By what was decided, or by what the pool says."""
-    if seen.bricks_on(host):
-        return True
+    return bool(volumes_on(seen, host, uuid))
+
+
+def volumes_on(seen: Seen, host: str, uuid: str = "") -> list[str]:
+    """With a brick there, by what was decided or by what the pool says; also those in nobody's books."""
     uuid = uuid or (seen.node_facts[host].uuid if host in seen.node_facts else "")
     peer, node = seen.facts.peers.get(uuid), seen.node(host)
     names = {peer.name} if peer is not None else set()
     names |= {address_of(node)} if node is not None else set()
-    return any(fact.bricks_on(uuid, *names) for fact in seen.facts.volumes.values())
+    decided = {volume.name for volume, _, _ in seen.bricks_on(host)}
+    return sorted(decided | {name for name, fact in seen.facts.volumes.items() if fact.bricks_on(uuid, *names)})
+
+
+def kept_by_nobody(seen: Seen, volumes: Sequence[str]) -> list[str]:
+    """Those in nobody's books that are not being deleted either: what becomes of them is for a person to say."""
+    unknown = [name for name in volumes if name not in seen.bricks]
+    return [name for name in unknown if seen.facts.volumes[name].id not in seen.memory.ended]
 
 
 def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
@@ -194,7 +202,7 @@ def pool_assignments(
             "detach": peers_to_detach(seen, members, coordinator),
             "allow": allowed_clients(seen.view),
             "watch": watched(seen, moves),
-            "down": sorted(uuid for uuid, host in members.items() if not _answers(seen, host)),
+            "down": sorted(uuid for uuid, host in members.items() if not answers(seen, host)),
         }
         if gone := deleted_volumes(seen):
             config["gone"] = gone
@@ -202,7 +210,7 @@ def pool_assignments(
             config["ended"] = back
         if away := [uuid for uuid, host in sorted(members.items()) if _is_lost(seen, host)]:
             config["away"] = away
-        if lost := [uuid for uuid, host in sorted(members.items()) if _is_given_up(seen, host)]:
+        if lost := [uuid for uuid, host in sorted(members.items()) if _is_host_given_up(seen, host)]:
             config["lost"] = lost
         if dead := _dead_bases(seen):
             config["dead"] = dead
@@ -237,38 +245,37 @@ def _dead_bases(seen: Seen) -> list[str]:
     )
 
 
-def _answers(seen: Seen, host: str) -> bool:
-    node = seen.node(host)
-    return node is not None and node.healthy
-
-
 def _is_lost(seen: Seen, host: str) -> bool:
     node = seen.node(host)
     return node is not None and node.lost
 
 
-def _is_given_up(seen: Seen, host: str) -> bool:
+def _is_host_given_up(seen: Seen, host: str) -> bool:
     node = seen.node(host)
     return node is None or (node.leaving == ABANDON and not node.healthy)
 
 
 def is_in_pool(seen: Seen, node: NodeView) -> bool:
     """Whether the pool still counts it, alone with itself or not, or may do so: one who is away may have taken it in,
-    and when he is back he tells the others of it, be it that another glusterd serves at its address by then.
+    and when he is back he tells the others of it, be it that another glusterd serves at its address by then. That
+    holds for a stranger as well, who was told by the others. And it holds for a node that was never seen in the pool:
+    whom a host that is away has taken in, on an earlier word, nobody else knows.
     """
     uuid = seen.node_facts[node.host].uuid if node.host in seen.node_facts else ""
     counted = uuid in seen.facts.peers and len(seen.facts.peers) > 1
     return counted or _may_be_taken_in(seen, uuid) or (bool(uuid) and bool(unreached(seen)))
 
 
-def unreached(seen: Seen) -> list[str]:
-    """Members that do not answer the coordinator and are not given up."""
+def unreached(seen: Seen) -> dict[str, str]:
+    """UUID → name of the peers that do not answer the coordinator and are not given up, whoever has taken them in. One
+    that is to leave counts until the pool has let it go: it may be back before that.
+    """
     members = members_of(seen)
-    return sorted(
-        peer.name
-        for uuid, peer in seen.facts.peers.items()
-        if not peer.connected and not (uuid in members and _is_given_up(seen, members[uuid]))
-    )
+    return {
+        uuid: peer.name
+        for uuid, peer in sorted(seen.facts.peers.items(), key=lambda one: one[1].name)
+        if not peer.connected and not (uuid in members and _is_host_given_up(seen, members[uuid]))
+    }
 
 
 def _may_be_taken_in(seen: Seen, uuid: str) -> bool:

@@ -156,6 +156,12 @@ def address_of(node: NodeView) -> str:
     return node.addresses[0] if node.addresses else node.host
 
 
+def answers(seen: Seen, host: str) -> bool:
+    """Whether it is a host of the cluster that is not silent."""
+    node = seen.node(host)
+    return node is not None and node.healthy
+
+
 def brick_state(seen: Seen, place: BrickPlace) -> tuple[str, str]:
     """SERVING, LEAVING or DEAD, and why."""
     node = seen.node(place.host)

@@ -19,7 +19,7 @@ from quartermaster.backends.glusterfs.amending import old_place
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, Memory, VolumeFact
 from quartermaster.backends.glusterfs.filling import filled, unfilled
 from quartermaster.backends.glusterfs.layouts import Layout
-from quartermaster.backends.glusterfs.seeing import DEAD, Seen, brick_state, is_on_device, layout_in
+from quartermaster.backends.glusterfs.seeing import DEAD, Seen, answers, brick_state, is_on_device, layout_in
 from quartermaster.planning.cluster import ABANDON, NodeView, VolumeView
 
 # Why an agent gives up no brick for copies that it was told to be whole.
@@ -37,7 +37,7 @@ def remembered(seen: Seen) -> Memory:
     for volume in seen.view.volumes:
         known, fact = seen.memory.behind.get(volume.name, ()), seen.fact(volume.name)
         if fact is not None:
-            now = _down(seen, volume.name, fact)
+            now = _not_running(seen, volume.name, fact)
             known = _behind(seen, volume, fact, known, now)
             down |= {volume.name: now} if now else {}
         behind |= {volume.name: known} if known else {}
@@ -61,9 +61,10 @@ def _restarted(seen: Seen, name: str) -> list[int]:
     return [at for at, (one, now) in enumerate(zip(before, _ran(seen, name), strict=False)) if one and one != now]
 
 
-def _down(seen: Seen, name: str, fact: VolumeFact) -> tuple[int, ...]:
+def _not_running(seen: Seen, name: str, fact: VolumeFact) -> tuple[int, ...]:
     """Where nobody who lives has looked since, a brick of a silent host counts as one that does not run."""
-    unseen = [] if seen.facts_fresh else [at for at, place in enumerate(seen.bricks[name]) if not _answers(seen, place)]
+    places = () if seen.facts_fresh else seen.bricks[name]
+    unseen = [at for at, place in enumerate(places) if not answers(seen, place.host)]
     return tuple(sorted({*unseen, *(at for at, brick in enumerate(fact.bricks) if brick in fact.offline)}))
 
 
@@ -88,11 +89,6 @@ def _could_be_written(layout: Layout, position: int, before: tuple[int, ...], no
     begin = position - position % layout.width
     ran, run = (sum(at not in down for at in range(begin, begin + layout.width)) for down in (before, now))
     return run >= layout.needed or ran > layout.needed
-
-
-def _answers(seen: Seen, place: BrickPlace) -> bool:
-    node = seen.node(place.host)
-    return node is not None and node.healthy
 
 
 def copies_beside(
