@@ -22,7 +22,7 @@ BRICKS = "glusterfsd.*--volfile-id {volume}[.]"
 KILL_BRICK = f"pkill --signal KILL --full '{BRICKS}' && while pgrep --full '{BRICKS}'; do sleep 0.1; done; sleep 1"
 WRITE_IT = "(echo {content} > /mnt/data/split) 2>/dev/null && sync /mnt/data/split && echo written || true"
 COUNT = "gluster --mode=script volume status {volume} detail | grep -c '^Online *: Y'"
-COMMAND = re.compile(r"`(gluster volume heal \S+ split-brain latest-mtime) FILE`")
+COMMAND = re.compile(r"`(gluster volume heal \S+ split-brain source-brick) BRICK FILE`")
 
 
 async def shell(host: VirtualHost, script: str) -> str:
@@ -94,11 +94,14 @@ async def test_a_file_whose_copies_contradict_each_other_is_named_and_settled_as
     assert "/split" in message
     assert "/file1" not in message
     assert (await status_of(site))["spec"]["status"] == "ONLINE"
-    assert await second.run(["cat", "/mnt/data/split"], accept=(1,)), "gluster itself gives no copy of it"
+    await second.run(["cat", "/mnt/data/split"], accept=(1,))  # gluster itself gives no copy of it
 
     command = COMMAND.search(message)
     assert command is not None, message
-    await gluster(second, *command[1].split()[1:], "/split")
+    info = await gluster(second, "volume", "info", volume)
+    third = re.search(rf"^Brick\d+: ({re.escape(site.lab.hosts[2].address)}:\S+)$", info, re.MULTILINE)
+    assert third is not None
+    await gluster(second, *command[1].split()[1:], third[1], "/split")
     await until_whole(site, 3)
     assert (await second.run(["cat", "/mnt/data/split"])).text == "third\n"
     await second.run(["sh", "-c", READ])

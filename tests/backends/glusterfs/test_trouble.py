@@ -53,7 +53,7 @@ async def test_files_whose_copies_contradict_each_other_are_told_until_somebody_
     plan = await cluster.rounds(1)
     assert (plan.degraded.holds, plan.degraded.reason) == (True, "SplitBrain")
     assert "2 files have copies that contradict each other, in pvc-1: /file-000, /file-001; " in plan.degraded.message
-    assert "gluster volume heal pvc-1 split-brain latest-mtime FILE" in plan.degraded.message
+    assert "gluster volume heal pvc-1 split-brain source-brick BRICK FILE" in plan.degraded.message
     assert plan.details["splitBrain"] == "pvc-1: /file-000, /file-001"
     cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).split = []
     plan = await cluster.rounds(4)

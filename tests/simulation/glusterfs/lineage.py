@@ -121,10 +121,16 @@ def is_split(shape: Shape, copies: Copies, file: str) -> bool:
     return bool(answering) and all(at in accused for at in answering)
 
 
-def take_newest(copies: Copies, file: str) -> None:
+def newest_of(shape: Shape, copies: Copies, file: str) -> int:
+    """The position of the copy that somebody chooses who can see all that answer."""
+    held = [at for at, copy in enumerate(copies) if copy is not None and shape.keeps_content(at)]
+    return max(held, key=lambda at: _version(copies, at, file))
+
+
+def take(copies: Copies, source: int, file: str) -> None:
     """Somebody has decided which of the copies that contradict each other is the right one."""
-    versions = [_version(copies, at, file) for at in range(len(copies))]
-    behind = {at: None for at, version in enumerate(versions) if version != max(versions)}
+    version = _version(copies, source, file)
+    behind = {at: None for at in range(len(copies)) if _version(copies, at, file) != version}
     for at, copy in enumerate(copies):
         if copy is not None:
             copy.blames.pop(file, None)

@@ -50,7 +50,7 @@ from .hardware import Hardware
 from .hosts import GlusterMachine
 from .invariants import CONVERGES, PHOTOS, QUIET, STRANGER, Auditor, Witness
 from .judging import Judge
-from .lineage import FILES, is_split
+from .lineage import FILES, is_split, newest_of
 from .model import PING_TIMEOUT, PING_TIMEOUT_S, TICK_S, GlusterModel
 from .verbs import Verbs
 
@@ -239,8 +239,9 @@ class Scenario:
                 copies = self.model.answering(volume, members)
                 files = self.model.files_of(volume, members) if not volume.shape.data else ()
                 for file in [one for one in files if is_split(volume.shape, copies, one)]:
-                    words = ("volume", "heal", volume.name, "split-brain", "latest-mtime", f"/{file}")
-                    await self.administrator.by_hand(volume.bricks[members.start].address, *words)
+                    newest = volume.bricks[members.start + newest_of(volume.shape, copies, file)]
+                    words = ("volume", "heal", volume.name, "split-brain", "source-brick", newest.name, f"/{file}")
+                    await self.administrator.by_hand(newest.address, *words)
 
     async def _clear_old_disks(self) -> None:
         """A disk came back to a host that is another node by now: it is refused until somebody has wiped it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .lineage import Copy, Shape, blame_new, heal, is_at_rest, is_split, is_whole, root, take_newest, write
+from .lineage import Copy, Shape, blame_new, heal, is_at_rest, is_split, is_whole, root, take, write
 
 REPLICA = Shape(3)
 FILE = "file0"
@@ -84,13 +84,13 @@ def test_copies_that_accuse_each_other_are_split_until_one_is_there_that_nobody_
     assert heal(REPLICA, [first, second, third], FILE)
 
 
-def test_of_copies_that_accuse_each_other_the_newest_is_taken_where_somebody_says_so() -> None:
+def test_of_copies_that_accuse_each_other_the_one_is_taken_of_which_somebody_says_so() -> None:
     first, second, third = copies = [Copy("v") for _ in range(3)]
     assert written([*copies])
     assert written([first, second, None], newest=1)
     first.blames[FILE], second.blames[FILE], third.blames[FILE] = {2: None}, {2: None}, {0: None, 1: None}
     assert is_split(REPLICA, copies, FILE)
-    take_newest(copies, FILE)
+    take(copies, 0, FILE)
     assert heal(REPLICA, copies, FILE)
     assert is_whole(third, {FILE: 2})
 

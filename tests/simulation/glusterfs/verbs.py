@@ -14,7 +14,7 @@ from quartermaster.backends.glusterfs.fake_answers import layout_in_words
 from quartermaster.support import entropy
 
 from . import answers, growing
-from .lineage import Shape, take_newest
+from .lineage import Shape, take
 from .model import GlusterModel
 from .records import (
     ACCEPTED,
@@ -170,8 +170,9 @@ class Verbs:
         if len(words) == 1 or words[1] == "full":
             return answers.done()  # what can be healed is being healed
         if words[1] == "split-brain":
-            for members in volume.sets:
-                take_newest(self._model.answering(volume, members), words[-1].removeprefix("/"))
+            source = [brick.name for brick in volume.bricks].index(words[3])
+            members = volume.set_of(source)
+            take(self._model.answering(volume, members), source - members.start, words[4].removeprefix("/"))
             return answers.done()
         silent = [brick for brick in volume.bricks if not self._model.network.reaches(asked.address, brick.address)]
         if silent:

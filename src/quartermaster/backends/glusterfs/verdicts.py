@@ -121,7 +121,7 @@ def _split(seen: Seen) -> Verdict | None:
     first, count = split[name], sum(max(fact.splits, len(fact.split)) for fact in split.values())
     message = (
         f"{count} files have copies that contradict each other, in {name}: {_named(first.split, first.splits)}; "
-        f"`gluster volume heal {name} split-brain latest-mtime FILE` keeps the newest copy"
+        f"`gluster volume heal {name} split-brain source-brick BRICK FILE` keeps the copy of one of its bricks"
     )
     return Verdict(True, "SplitBrain", message)
 
