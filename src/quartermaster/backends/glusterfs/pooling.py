@@ -144,7 +144,8 @@ def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
     uuid = uuid or (seen.node_facts[host].uuid if host in seen.node_facts else "")
     peer, node = seen.facts.peers.get(uuid), seen.node(host)
     names = {peer.name} if peer is not None else set()
-    names |= {address_of(node)} if node is not None else set()
+    # Where what is declared is wrong, the address may be another node's.
+    names |= {address_of(node)} if node is not None and node.wrong is None else set()
     return any(fact.bricks_on(uuid, *names) for fact in seen.facts.volumes.values())
 
 
