@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.planning.cluster import ClusterPlan
+from quartermaster.backends.glusterfs.keeping import FORGET, NOT_THERE, volume_config
+from quartermaster.planning.cluster import ClusterPlan, Desired
 from quartermaster.planning.outcomes import DEGRADED, READY
 from quartermaster.resources.orchestration import FAILED, RUNNING, assignment_name
 
@@ -48,6 +49,23 @@ async def test_a_volume_that_is_made_and_not_started_yet_takes_nothing_from_the_
 async def test_one_that_was_made_and_is_stopped_is_missed(cluster: Cluster) -> None:
     plan = await seen_while_stopped(cluster, VOLUME)
     assert (plan.usable.holds, plan.usable.reason) == (False, "VolumesUnusable")
+
+
+async def test_a_host_that_finds_a_volume_gone_that_it_is_to_take_over_is_degraded_and_says_so(
+    cluster: Cluster,
+) -> None:
+    bench = cluster.bench
+    placed = (await bench.view()).volumes[0]
+    maker, other = placed.hosts[0], placed.hosts[1]
+    bench.ask(Desired(maker, "glusterfs-volume", FORGET, VOLUME))
+    await bench.work()
+    cluster.gluster.pool_of(bench.address(other)).volumes.pop(VOLUME)
+    config = volume_config(VOLUME, placed.size, placed.details, other, existing=True)
+    bench.ask(Desired(other, "glusterfs-volume", config, VOLUME))
+    plan = await cluster.rounds(2)
+    assert plan.nodes[other].state == DEGRADED
+    assert NOT_THERE in plan.nodes[other].message
+    assert NOT_THERE in plan.degraded.message
 
 
 async def test_bricks_that_do_not_run_are_named_also_while_a_node_is_missing(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ from quartermaster.backends.glusterfs.cleaning import EMPTIED, bricks_to_remove,
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.filling import root_assignments
-from quartermaster.backends.glusterfs.keeping import keeping_assignments, was_finished
+from quartermaster.backends.glusterfs.keeping import keeping_assignments, was_there
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.move_agent import MoveAgent
 from quartermaster.backends.glusterfs.moving import Moves, decide_moves, move_assignments
@@ -283,12 +283,12 @@ def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
     broken = [_trouble(one) for one in node.devices if one.serving and not one.usable]
     broken += [str(message) for message in result.get("failed", {}).values()]
     failed = [one for one in node.reports if one.agent == VOLUME and one.status.state == FAILED]
-    broken += [one.status.message for one in failed if not one.absent and was_finished(one)]
+    broken += [one.status.message for one in failed if not one.absent and was_there(one)]
     if broken and outcome.state == READY:
         outcome = NodeOutcome(DEGRADED, broken[0])
     # A volume that cannot be made or deleted yet is no lack of its host: the cluster may need it to get over what it
     # waits for.
-    waiting = [one.status.message for one in failed if one.absent or not was_finished(one)]
+    waiting = [one.status.message for one in failed if one.absent or not was_there(one)]
     if waiting and outcome.state == READY:
         outcome = NodeOutcome(READY, outcome.message or waiting[0])
     total = sum(max(0, base.total - base.taken) for base in bases_of(report))

@@ -235,5 +235,15 @@ def was_finished(report: Report) -> bool:
     return bool((report.status.result or {}).get("volume"))
 
 
+def was_there(report: Report) -> bool:
+    """Whether it was finished, here or by the host that it was to be taken over from."""
+    return was_finished(report) or bool((report.desired or {}).get("existing"))
+
+
+def is_making(report: Report | None) -> bool:
+    """Whether it was asked to make the volume, and not to take over or to end what another one has made."""
+    return _keeps(report) and not (report is not None and (report.desired or {}).get("existing"))
+
+
 def reports_of(view: ClusterView, volume: str) -> _Reports:
     return view.reports.get((VOLUME, volume), ())
