@@ -82,7 +82,11 @@ def is_ending(volume: VolumeView, view: ClusterView) -> bool:
 
 
 def is_being_made(volume: VolumeView, view: ClusterView) -> bool:
-    """Whether it was never finished: nobody has used it, and nobody misses it."""
+    """Whether it was never finished: nobody has used it, and nobody misses it. One that somebody has been given was, be
+    it that nothing is known of who finished it.
+    """
+    if volume.kept:
+        return False
     reports = [report for _, report in reports_of(view, volume.name) if not report.absent]
     begun = [one for one in reports if one.desired != FORGET and not (one.desired or {}).get("existing")]
     return bool(begun) and not any(was_finished(report) for report in reports)
