@@ -6,7 +6,8 @@ generic layer's work. `qm plan` is the same function on a view with changed file
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -152,7 +153,7 @@ class VolumeView(msgspec.Struct, frozen=True):
         return self.claim or self.name
 
 
-class ClusterView(msgspec.Struct, frozen=True):
+class ClusterView(msgspec.Struct, frozen=True, dict=True):
     key: ClusterKey
     settings: Settings
     nodes: tuple[NodeView, ...]  # by name
@@ -160,6 +161,17 @@ class ClusterView(msgspec.Struct, frozen=True):
     online: bool = False  # as the status says now: to enter takes more than to stay
     memory: dict[str, str] = {}  # what the last plan wanted remembered
     clients: tuple[str, ...] = ()  # addresses of every host of the namespace, each of which may use volumes
+
+    @cached_property
+    def reports(self) -> Mapping[tuple[str, str], Sequence[tuple[NodeView, Report]]]:
+        """By agent and instance, in the order of nodes. Whoever asks of each of thousands of volumes who was told of it
+        would else look through all that hundreds of nodes report, for each again.
+        """
+        found: dict[tuple[str, str], list[tuple[NodeView, Report]]] = {}
+        for node in self.nodes:
+            for report in node.reports:
+                found.setdefault((report.agent, report.instance), []).append((node, report))
+        return found
 
 
 class Desired(msgspec.Struct, frozen=True):

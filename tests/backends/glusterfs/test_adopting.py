@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.assigning import first_assignment
+from quartermaster.backends.base import Volume
 from quartermaster.backends.glusterfs.adopter import GlusterAdopter, adoption_of
 from quartermaster.backends.glusterfs.adopting import FoundPool, find
 from quartermaster.backends.glusterfs.daemon import DAEMON, recorded_identity
 from quartermaster.backends.glusterfs.fake import FOREIGN
-from quartermaster.backends.glusterfs.keeping import volume_config
+from quartermaster.backends.glusterfs.keeping import NOT_THERE, volume_config
 from quartermaster.backends.glusterfs.model import Peer
 from quartermaster.backends.glusterfs.survey import SURVEY, Survey, SurveyedBase
 from quartermaster.host import Daemon
@@ -286,6 +287,29 @@ async def test_a_volume_that_was_made_by_hand_is_so_still_when_it_is_adopted_aga
     (volume,) = find(await surveys_of(cluster), NAMESPACE, cluster="old").volumes
     assert not volume.ours
     assert volume_config(BY_HAND, volume.size, volume.placement.details, "h1", existing=True)["adopted"]
+
+
+@pytest.mark.parametrize("told", [{"existing": True}, {}], ids=["as it was adopted", "as an earlier version grew it"])
+async def test_a_volume_that_was_made_by_hand_and_is_gone_is_never_made_anew(
+    tmp_path: Path, told: dict[str, bool]
+) -> None:
+    """Somebody deletes it before the host that is to keep it has looked, and its claim grows."""
+    cluster = Cluster(tmp_path)
+    await by_hand(cluster)
+    found = find(await surveys_of(cluster), NAMESPACE, cluster="old")
+    cluster.bench.key = found.key
+    write(cluster, found)
+    bench, pool = cluster.bench, cluster.gluster.pool_of(cluster.bench.address("h1"))
+    del pool.volumes[BY_HAND]
+    (adopted,) = found.volumes
+    view = await bench.view()
+    wanted = bench.backend.volumes().desired_now(Volume(BY_HAND, 2 * GIB, adopted.placement), view)
+    assert wanted.config is not None
+    assert wanted.config["existing"]
+    bench.ask(replace(wanted, config={**wanted.config, "existing": False, **told}))
+    await cluster.rounds(4)
+    assert NOT_THERE in bench.assignments[assignment_name(wanted.agent, wanted.host, BY_HAND)].status.message
+    assert pool.volumes == {}
 
 
 @pytest.mark.parametrize("was_found_before", [True, False])

@@ -1,4 +1,6 @@
-"""A volume that is being made is in the pool before it is started: nobody uses it, and nobody misses it yet."""
+"""A volume that is being made is in the pool before it is started: nobody uses it, and nobody misses it yet. One that
+is deleted is stopped before it goes, and is missed no more. Every other one that does not run is.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.planning.cluster import ClusterPlan
+from quartermaster.backends.glusterfs.keeping import FORGET, NOT_THERE, volume_config
+from quartermaster.planning.cluster import ClusterPlan, Desired
 from quartermaster.planning.outcomes import DEGRADED, READY
 from quartermaster.resources.orchestration import FAILED, RUNNING, assignment_name
 
-from .modelled import GIB, VOLUME, Cluster
+from .modelled import GIB, VOLUME, Cluster, ask_for_its_end
 
 NAME = "pvc-2"
 
@@ -48,6 +51,64 @@ async def test_a_volume_that_is_made_and_not_started_yet_takes_nothing_from_the_
 async def test_one_that_was_made_and_is_stopped_is_missed(cluster: Cluster) -> None:
     plan = await seen_while_stopped(cluster, VOLUME)
     assert (plan.usable.holds, plan.usable.reason) == (False, "VolumesUnusable")
+
+
+def unfinished(cluster: Cluster, name: str) -> str:
+    """As the agent leaves it that was cut off; returns the host."""
+    key = next(key for key, one in cluster.bench.assignments.items() if one.spec.instance == name)
+    known = cluster.bench.assignments[key]
+    cluster.bench.assignments[key] = replace(known, status=replace(known.status, state=FAILED, result=None))
+    return known.spec.host
+
+
+async def test_one_that_was_handed_out_is_missed_whatever_is_known_of_those_who_keep_it(cluster: Cluster) -> None:
+    """What was asked of its keeper was deleted by somebody, and is asked anew."""
+    unfinished(cluster, VOLUME)
+    cluster.bench.volumes[VOLUME] = replace(cluster.bench.volumes[VOLUME], kept=True)
+    plan = await seen_while_stopped(cluster, VOLUME)
+    assert (plan.usable.holds, plan.usable.reason) == (False, "VolumesUnusable")
+
+
+async def test_a_volume_that_is_stopped_to_be_deleted_takes_nothing_from_the_cluster(cluster: Cluster) -> None:
+    key = await ask_for_its_end(cluster)
+    known = cluster.bench.assignments[key]
+    running = replace(known.status, state=RUNNING, observed_generation=known.spec.generation)
+    cluster.bench.assignments[key] = replace(known, status=running)
+    plan = await seen_while_stopped(cluster, VOLUME)
+    assert plan.usable.holds, plan.usable
+    assert not plan.degraded.holds, plan.degraded
+
+
+async def test_nor_does_one_that_is_taken_back_while_it_is_made(cluster: Cluster) -> None:
+    made = await cluster.bench.make(NAME, GIB)
+    unfinished(cluster, NAME)
+    cluster.bench.ask(replace(cluster.bench.backend.volumes().desired(made), config=None))
+    plan = await seen_while_stopped(cluster, NAME)
+    assert plan.usable.holds, plan.usable
+
+
+async def test_one_that_is_stopped_and_kept_after_all_is_missed(cluster: Cluster) -> None:
+    await ask_for_its_end(cluster)
+    cluster.bench.volumes[VOLUME] = replace(cluster.bench.volumes[VOLUME], kept=True)
+    plan = await seen_while_stopped(cluster, VOLUME)
+    assert (plan.usable.holds, plan.usable.reason) == (False, "VolumesUnusable")
+
+
+async def test_a_host_that_finds_a_volume_gone_that_it_is_to_take_over_is_degraded_and_says_so(
+    cluster: Cluster,
+) -> None:
+    bench = cluster.bench
+    placed = (await bench.view()).volumes[0]
+    maker, other = placed.hosts[0], placed.hosts[1]
+    bench.ask(Desired(maker, "glusterfs-volume", FORGET, VOLUME))
+    await bench.work()
+    cluster.gluster.pool_of(bench.address(other)).volumes.pop(VOLUME)
+    config = volume_config(VOLUME, placed.size, placed.details, other, existing=True)
+    bench.ask(Desired(other, "glusterfs-volume", config, VOLUME))
+    plan = await cluster.rounds(2)
+    assert plan.nodes[other].state == DEGRADED
+    assert NOT_THERE in plan.nodes[other].message
+    assert NOT_THERE in plan.degraded.message
 
 
 async def test_bricks_that_do_not_run_are_named_also_while_a_node_is_missing(cluster: Cluster) -> None:

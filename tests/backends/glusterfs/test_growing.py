@@ -1,4 +1,4 @@
-"""A volume grows where its bricks are now, which need not be where it was made."""
+"""A volume grows where its bricks are now, which need not be where it was made. One that is gone does not grow."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Refusal, Volume
 from quartermaster.backends.glusterfs.facts import BrickPlace, read_memory
-from quartermaster.planning.cluster import ClusterView, VolumeView
+from quartermaster.backends.glusterfs.keeping import FORGET, NOT_THERE, volume_config
+from quartermaster.backends.glusterfs.looking import Looks
+from quartermaster.backends.glusterfs.volume_agent import VolumeAgent
+from quartermaster.planning.cluster import ClusterView, Desired, VolumeView
 from quartermaster.provisioning.claims import Wait
 from quartermaster.provisioning.growing import Act, Growth, Report, next_growth
 from quartermaster.provisioning.intent import Record
 from quartermaster.resources import from_document
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from quartermaster.resources.orchestration import SUCCEEDED, AssignmentStatus, assignment_name
 
 from .modelled import GIB, VOLUME, Cluster
 
@@ -81,3 +85,58 @@ async def test_where_its_bricks_are_is_known_also_where_the_volume_is_not_in_the
     request = cluster.bench.request(VOLUME, 2 * GIB, current=Placement(placed.hosts, dict(placed.details)))
     found = cluster.bench.backend.volumes().place(request, replace(await cluster.bench.view(), volumes=()))
     assert not isinstance(found, Refusal), found
+
+
+def directories(cluster: Cluster) -> list[tuple[str, str]]:
+    return [(host, path) for host, machine in cluster.bench.machines.items() for _, path in sorted(machine.directories)]
+
+
+async def grow(cluster: Cluster) -> AssignmentStatus:
+    """What whoever keeps it now says of it."""
+    bench, placed = cluster.bench, (await cluster.bench.view()).volumes[0]
+    larger = Volume(VOLUME, 2 * GIB, Placement(placed.hosts, dict(placed.details)))
+    desired = bench.backend.volumes().desired_now(larger, await bench.view())
+    bench.ask(desired)
+    bench.volumes[VOLUME] = replace(bench.volumes[VOLUME], size=2 * GIB)
+    await bench.work()
+    return bench.assignments[assignment_name(desired.agent, desired.host, VOLUME)].status
+
+
+async def test_a_volume_that_was_to_be_taken_over_and_is_gone_is_not_made_anew_when_its_claim_grows(
+    cluster: Cluster,
+) -> None:
+    """An empty one would take its name, and what is left of its bricks would be removed as left over."""
+    bench = cluster.bench
+    placed = (await bench.view()).volumes[0]
+    maker, other = placed.hosts[0], placed.hosts[1]
+    bench.ask(Desired(maker, "glusterfs-volume", FORGET, VOLUME))
+    await bench.work()
+    cluster.gluster.pool_of(bench.address(other)).volumes.pop(VOLUME)
+    config = volume_config(VOLUME, placed.size, placed.details, other, existing=True)
+    bench.ask(Desired(other, "glusterfs-volume", config, VOLUME))
+    await cluster.rounds(2)
+    before = directories(cluster)
+    assert NOT_THERE in (await grow(cluster)).message
+    await cluster.rounds(6)
+    assert cluster.gluster.pool_of(bench.address(other)).volumes == {}
+    assert directories(cluster) == before
+
+
+async def test_one_that_nobody_is_known_to_keep_is_asked_for_as_one_that_was_made(cluster: Cluster) -> None:
+    """Somebody has deleted what was asked of the host that made it, and that host was installed anew since."""
+    bench = cluster.bench
+    placed = (await bench.view()).volumes[0]
+    cluster.gluster.pool_of(bench.address("h1")).volumes.pop(VOLUME)
+    del bench.assignments[assignment_name("glusterfs-volume", placed.hosts[0], VOLUME)]
+    (bench.context(placed.hosts[0], VolumeAgent(Looks())).directory / VOLUME).unlink()
+    assert NOT_THERE in (await grow(cluster)).message
+    assert cluster.gluster.pool_of(bench.address("h1")).volumes == {}
+
+
+async def test_a_volume_that_was_taken_over_grows(cluster: Cluster) -> None:
+    bench = cluster.bench
+    placed = (await bench.view()).volumes[0]
+    cluster.lose(placed.hosts[0])
+    await cluster.rounds(4)
+    assert (await grow(cluster)).state == SUCCEEDED
+    assert cluster.gluster.volume(bench.address(placed.hosts[1]), VOLUME).limit == 2 * GIB

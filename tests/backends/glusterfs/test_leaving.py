@@ -11,7 +11,8 @@ from quartermaster.backends.base import Placement, Refusal, Volume
 from quartermaster.backends.glusterfs.pooling import unreached
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.planning.cluster import VolumeView
-from quartermaster.planning.outcomes import READY
+from quartermaster.planning.outcomes import FAILED as NODE_FAILED
+from quartermaster.planning.outcomes import PENDING, READY
 from quartermaster.provisioning.claims import Act, Situation, Undo, Wait, next_act
 from quartermaster.provisioning.intent import Intent
 from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
@@ -179,6 +180,97 @@ async def test_a_node_that_is_taken_back_while_a_member_is_away_waits_for_him(cl
     cluster.come_back("h3")
     plan = await cluster.rounds(6)
     assert "h5" in plan.removable
+
+
+async def left(cluster: Cluster, name: str, rounds: int = 8) -> bool:
+    """Whether the node goes when it is removed."""
+    cluster.bench.mark(name, deleting=True)
+    return name in (await cluster.rounds(rounds)).removable
+
+
+def give_up_its_disk(cluster: Cluster, name: str) -> None:
+    """The disk is dead, and a person who knows has named it."""
+    machine = cluster.bench.machines[name]
+    device = machine.pull_disk("/dev/vdb")
+    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != device.number]
+    cluster.bench.declare(name, devices=["/dev/vdb"], wipe=[f"serial-{name}"])
+
+
+def declare_at(cluster: Cluster, name: str, address: str) -> None:
+    cluster.bench.declare(name, **cluster.bench.subject.spec, storageNetwork={"ips": [address]})
+
+
+def mounted_on(cluster: Cluster, name: str) -> list[str]:
+    return [mount.target for mount in cluster.bench.machines[name].mounts if "glusterd" in mount.target]
+
+
+async def test_a_node_whose_only_disk_has_died_and_was_given_up_can_be_removed(cluster: Cluster) -> None:
+    give_up_its_disk(cluster, "h4")
+    assert (await cluster.rounds(3)).nodes["h4"].state == PENDING
+    assert await left(cluster, "h4")
+
+
+async def test_a_node_that_lists_no_disk_any_more_can_be_removed(cluster: Cluster) -> None:
+    cluster.bench.declare("h4", devices=[])
+    await cluster.rounds(2)
+    assert await left(cluster, "h4")
+
+
+async def test_one_that_listed_none_when_it_was_removed_gives_its_brick_away_first(cluster: Cluster) -> None:
+    assert "h3" in cluster.bricks()
+    cluster.bench.declare("h3", devices=[])
+    assert await left(cluster, "h3", rounds=12)
+    assert "h3" not in cluster.bricks()
+
+
+async def test_a_node_that_stays_and_lists_no_disk_any_more_gives_up_the_one_it_had(cluster: Cluster) -> None:
+    cluster.bench.declare("h4", devices=[])
+    plan = await cluster.rounds(3)
+    assert (plan.nodes["h4"].state, plan.nodes["h4"].in_use) == (PENDING, {})
+    assert mounted_on(cluster, "h4") == []
+
+
+async def test_it_does_so_when_its_brick_is_elsewhere_and_nothing_is_left_of_it_in_the_pool(cluster: Cluster) -> None:
+    cluster.bench.declare("h3", devices=[])
+    for _ in range(8):
+        pool = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME)
+        held = any(brick.address == cluster.bench.address("h3") for brick in pool.bricks)
+        await cluster.round()
+        assert mounted_on(cluster, "h3") or not held
+    assert mounted_on(cluster, "h3") == []
+    assert "h3" not in cluster.bricks()
+
+
+async def test_a_node_that_never_had_a_disk_is_asked_for_nothing(cluster: Cluster) -> None:
+    cluster.bench.add("h5", devices=[])
+    plan = await cluster.rounds(2)
+    assert plan.nodes["h5"].state == PENDING
+    assert [one for one in plan.assignments if one.host == "h5"] == []
+    assert await left(cluster, "h5", rounds=1)
+
+
+async def test_a_node_whose_host_has_another_address_than_it_declares_can_be_removed(cluster: Cluster) -> None:
+    declare_at(cluster, "h4", "192.0.2.9")
+    assert (await cluster.rounds(2)).nodes["h4"].state == NODE_FAILED
+    assert await left(cluster, "h4")
+
+
+async def test_such_a_node_gives_its_brick_away_and_is_told_nothing_of_what_it_declares(cluster: Cluster) -> None:
+    declare_at(cluster, "h3", "192.0.2.9")
+    await cluster.rounds(2)
+    cluster.bench.mark("h3", deleting=True)
+    for _ in range(12):
+        plan = await cluster.round()
+        told = [one.config or {} for one in plan.assignments if (one.agent, one.host) == ("glusterd", "h3")]
+        assert all("bind" not in config for config in told)
+    assert "h3" not in cluster.bricks()
+    assert "h3" in (await cluster.bench.plan()).removable
+
+
+async def test_a_node_that_declares_the_address_of_another_one_can_be_removed(cluster: Cluster) -> None:
+    declare_at(cluster, "h4", cluster.bench.address("h3"))
+    await cluster.rounds(2)
+    assert await left(cluster, "h4")
 
 
 @pytest.mark.slow

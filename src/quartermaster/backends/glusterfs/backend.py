@@ -23,7 +23,7 @@ from quartermaster.backends.glusterfs.cleaning import (
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.filling import root_assignments
-from quartermaster.backends.glusterfs.keeping import keeping_assignments, was_finished
+from quartermaster.backends.glusterfs.keeping import keeping_assignments, was_there
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.move_agent import MoveAgent
 from quartermaster.backends.glusterfs.moving import Moves, decide_moves, move_assignments
@@ -81,6 +81,7 @@ _REJECTED = "Rejected"  # in the words of gluster for the state of a peer
 _NODE_S = 180.0
 _NAMED = 3
 _BY_HAND = "`gluster volume replace-brick` puts it elsewhere, `gluster volume delete` ends the volume"
+_ENDING = (EMPTIED, "remove", "whole", "apart")  # what a node is told of bricks that are no more
 
 
 class GlusterBackend:
@@ -164,17 +165,38 @@ def _plan_node(seen: Seen, node: NodeView, moves: Moves) -> tuple[list[Desired],
         outcome = NodeOutcome(DRAINING, _why_it_stays(seen, node, moves))
     else:
         outcome = _outcome(seen, node, config)
-    if node.wrong is not None:
+    told = _was_told(node)
+    if node.wrong is not None and not (told and node.leaving == DRAIN):
         return [], outcome, False
     if not config["devices"] and not config["directories"]:
-        return [], NodeOutcome(PENDING, nothing_offered(node)), False
+        outcome = outcome if node.leaving == DRAIN else NodeOutcome(PENDING, nothing_offered(node))
+        if not told:
+            return [], outcome, False
     wiped = [f"{entry['path']} ({entry['wipe']})" for entry in config["devices"] if entry.get("wipe")]
     destroys = f"what is on {', '.join(wiped)} is lost, by consent" if wiped else ""
     why = f"StorageNode {node.name} declares it"
     return [Desired(node.host, NODE, config, deadline_s=_NODE_S, why=why, destroys=destroys)], outcome, False
 
 
+def _was_told(node: NodeView) -> bool:
+    """Whether its agent has something to give up, or to look at before the node goes."""
+    report = node.report(NODE)
+    return report is not None and not report.absent
+
+
 def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
+    """Nothing of a declaration that is wrong is carried out: there, what its agent was told before stands."""
+    wanted = _declared(seen, node) if node.wrong is None else _told_before(node)
+    return {**wanted, **_end_of_bricks(seen, node)}
+
+
+def _told_before(node: NodeView) -> dict[str, Any]:
+    report = node.report(NODE)
+    before = (report.desired if report is not None else None) or {}
+    return {name: value for name, value in before.items() if name not in _ENDING}
+
+
+def _declared(seen: Seen, node: NodeView) -> dict[str, Any]:
     # A brick that is to be elsewhere is where it was until the pool says otherwise: to give up its disk is to name it.
     needed = [*(place.base for _, _, place in seen.bricks_on(node.host)), *bases_in_pool(seen, node)]
     bases = dict.fromkeys([*needed, *directories_with_bricks(seen, node)])
@@ -191,16 +213,22 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
     adopted = ((report.desired if report is not None else None) or {}).get("adopted")
     if adopted:
         config["adopted"] = adopted  # directories that were somebody's before: there is more than ours in them
+    return config
+
+
+def _end_of_bricks(seen: Seen, node: NodeView) -> dict[str, Any]:
+    """What is told of bricks that are no more, and of a node that leaves when it has none."""
+    told: dict[str, Any] = {}
     is_known = bool(seen.facts_from) or not seen.view.volumes
     if node.leaving == DRAIN and is_known and not holds_bricks(seen, node.host):
-        config[EMPTIED] = True
+        told[EMPTIED] = True
     if remove := bricks_to_remove(seen, node):
-        config["remove"] = remove
+        told["remove"] = remove
         if whole := known_whole(seen, remove):
-            config["whole"] = whole
+            told["whole"] = whole
         if seen.node_facts[node.host].uuid not in seen.facts.peers:
-            config["apart"] = True  # the pool has let it go, perhaps while it was away: its glusterd knows nothing
-    return config
+            told["apart"] = True  # the pool has let it go, perhaps while it was away: its glusterd knows nothing
+    return told
 
 
 def _is_disk_given_up(node: NodeView, entry: Mapping[str, Any], bases: Sequence[str]) -> bool:
@@ -281,12 +309,12 @@ def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
     broken = [_trouble(one) for one in node.devices if one.serving and not one.usable]
     broken += [str(message) for message in result.get("failed", {}).values()]
     failed = [one for one in node.reports if one.agent == VOLUME and one.status.state == FAILED]
-    broken += [one.status.message for one in failed if not one.absent and was_finished(one)]
+    broken += [one.status.message for one in failed if not one.absent and was_there(one)]
     if broken and outcome.state == READY:
         outcome = NodeOutcome(DEGRADED, broken[0])
     # A volume that cannot be made or deleted yet is no lack of its host: the cluster may need it to get over what it
     # waits for.
-    waiting = [one.status.message for one in failed if one.absent or not was_finished(one)]
+    waiting = [one.status.message for one in failed if one.absent or not was_there(one)]
     if waiting and outcome.state == READY:
         outcome = NodeOutcome(READY, outcome.message or waiting[0])
     total = sum(max(0, base.total - base.taken) for base in bases_of(report))

@@ -7,13 +7,15 @@ keeps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
 from quartermaster.planning.cluster import ABANDON, MAINTENANCE, ClusterView, Desired, NodeView, Report, VolumeView
 from quartermaster.resources.orchestration import FAILED
+
+_Reports: TypeAlias = Sequence[tuple[NodeView, Report]]
 
 FORGET: dict[str, Any] = {"forget": True}
 NOT_KEPT = "it is not kept by this host"  # why an agent does not delete a volume
@@ -26,21 +28,26 @@ def keeper_of(name: str, hosts: tuple[str, ...], view: ClusterView) -> str:
     """The host whose agent keeps the volume; one that leaves where no other can, and the one that made it where nobody
     else lives.
     """
+    reports = reports_of(view, name)
+    able = _not_superseded(reports, [node for node in view.nodes if _is_able(node)])
+    if at_it := _at_it(reports, hosts, able):
+        return at_it
     members = _members(view)
-    able = _not_superseded(name, [node for node in view.nodes if _is_able(node)])
     ready = [node.host for node in able if node.healthy and _is_up(node, members)]
     near = [host for host in hosts if host in ready]
-    return _at_it(name, hosts, able) or (near or ready or [_last_resort(name, hosts, view, members)])[0]
+    return (near or ready or [_last_resort(name, hosts, view, members)])[0]
 
 
-def _not_superseded(name: str, nodes: list[NodeView]) -> list[NodeView]:
-    return [node for node in nodes if not _is_superseded(node.report(VOLUME, name))] or nodes
+def _not_superseded(reports: _Reports, nodes: list[NodeView]) -> list[NodeView]:
+    superseded = [node.host for node, report in reports if _is_superseded(report)]
+    return [node for node in nodes if node.host not in superseded] or nodes
 
 
-def _at_it(name: str, hosts: tuple[str, ...], nodes: list[NodeView]) -> str:
+def _at_it(reports: _Reports, hosts: tuple[str, ...], nodes: list[NodeView]) -> str:
     """Who of these keeps the volume, or else deletes it already; "" if nobody does."""
-    keeping = [node.host for node in nodes if _keeps(node.report(VOLUME, name))]
-    deleting = [node.host for node in nodes if _deletes(node.report(VOLUME, name))]
+    asked = {node.host for node in nodes}
+    keeping = [node.host for node, report in reports if node.host in asked and _keeps(report)]
+    deleting = [node.host for node, report in reports if node.host in asked and _deletes(report)]
     return hosts[0] if hosts[0] in keeping else next(iter(keeping or deleting), "")
 
 
@@ -49,8 +56,9 @@ def _last_resort(name: str, hosts: tuple[str, ...], view: ClusterView, members: 
     it, and stay in the pool, and with it all nodes that are to leave.
     """
     living = [node for node in view.nodes if node.host and not node.lost and node.leaving != ABANDON]
-    living = _not_superseded(name, living)
-    if at_it := _at_it(name, hosts, living):
+    reports = reports_of(view, name)
+    living = _not_superseded(reports, living)
+    if at_it := _at_it(reports, hosts, living):
         return at_it
     known = [node.host for node in living if _is_member(node, members)]
     if hosts[0] in known:
@@ -74,14 +82,18 @@ def is_ending(volume: VolumeView, view: ClusterView) -> bool:
 
 
 def is_being_made(volume: VolumeView, view: ClusterView) -> bool:
-    """Whether it was never finished: nobody has used it, and nobody misses it."""
-    reports = [report for _, report in _reports(view, volume.name) if not report.absent]
+    """Whether it was never finished: nobody has used it, and nobody misses it. One that somebody has been given was, be
+    it that nothing is known of who finished it.
+    """
+    if volume.kept:
+        return False
+    reports = [report for _, report in reports_of(view, volume.name) if not report.absent]
     begun = [one for one in reports if one.desired != FORGET and not (one.desired or {}).get("existing")]
     return bool(begun) and not any(was_finished(report) for report in reports)
 
 
 def _endings(volume: VolumeView, view: ClusterView) -> list[Report]:
-    reports = [report for node, report in _reports(view, volume.name) if not node.lost]
+    reports = [report for node, report in reports_of(view, volume.name) if not node.lost]
     if volume.kept or any(_keeps(report) for report in reports):
         return []
     # Whoever was told to forget a volume has reported nothing of it since, and is asked to end no more than that.
@@ -124,8 +136,8 @@ def keeping_assignments(view: ClusterView) -> list[Desired]:
         if not volume.details.get("bricks") or not volume.hosts:
             continue
         keeper = keeper_of(volume.name, volume.hosts, view)
-        others = [(node, report) for node, report in _reports(view, volume.name) if node.host != keeper]
-        there = next((report for node, report in _reports(view, volume.name) if node.host == keeper), None)
+        others = [(node, report) for node, report in reports_of(view, volume.name) if node.host != keeper]
+        there = next((report for node, report in reports_of(view, volume.name) if node.host == keeper), None)
         if _deletes(there):
             continue
         left = any(
@@ -185,7 +197,7 @@ def _is_able(node: NodeView) -> bool:
 
 def _members(view: ClusterView) -> set[str]:
     """The UUIDs of the pool, by whoever has looked."""
-    told = [report.status.result or {} for node in view.nodes if (report := node.report(POOL)) is not None]
+    told = [report.status.result or {} for _, report in view.reports.get((POOL, ""), ())]
     return {uuid for result in told for uuid in result.get("peers", {})}
 
 
@@ -227,5 +239,15 @@ def was_finished(report: Report) -> bool:
     return bool((report.status.result or {}).get("volume"))
 
 
-def _reports(view: ClusterView, volume: str) -> list[tuple[NodeView, Report]]:
-    return [(node, report) for node in view.nodes if (report := node.report(VOLUME, volume)) is not None]
+def was_there(report: Report) -> bool:
+    """Whether it was finished, here or by the host that it was to be taken over from."""
+    return was_finished(report) or bool((report.desired or {}).get("existing"))
+
+
+def is_making(report: Report | None) -> bool:
+    """Whether it was asked to make the volume, and not to take over or to end what another one has made."""
+    return _keeps(report) and not (report is not None and (report.desired or {}).get("existing"))
+
+
+def reports_of(view: ClusterView, volume: str) -> _Reports:
+    return view.reports.get((VOLUME, volume), ())

@@ -145,7 +145,8 @@ def volumes_on(seen: Seen, host: str, uuid: str = "") -> list[str]:
     uuid = uuid or (seen.node_facts[host].uuid if host in seen.node_facts else "")
     peer, node = seen.facts.peers.get(uuid), seen.node(host)
     names = {peer.name} if peer is not None else set()
-    names |= {address_of(node)} if node is not None else set()
+    # Where what is declared is wrong, the address may be another node's.
+    names |= {address_of(node)} if node is not None and node.wrong is None else set()
     decided = {volume.name for volume, _, _ in seen.bricks_on(host)}
     return sorted(decided | {name for name, fact in seen.facts.volumes.items() if fact.bricks_on(uuid, *names)})
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from quartermaster.backends.glusterfs.encryption import uses_tls, what_differs
 from quartermaster.backends.glusterfs.facts import SERVERS, VolumeFact
-from quartermaster.backends.glusterfs.keeping import is_being_made, is_doomed
+from quartermaster.backends.glusterfs.keeping import is_being_made, is_doomed, is_ending
 from quartermaster.backends.glusterfs.moving import Moves
 from quartermaster.backends.glusterfs.pooling import unknown_peers
 from quartermaster.backends.glusterfs.seeing import (
@@ -103,6 +103,8 @@ def _is_writable(seen: Seen, volume: VolumeView) -> bool:
     places = seen.bricks[volume.name]
     if fact is None or is_being_made(volume, seen.view):
         return True  # or nobody has looked yet
+    if not fact.started and is_ending(volume, seen.view):
+        return True  # it is stopped before it is deleted
     lives = []
     for position, place in enumerate(places):
         node = seen.node(place.host)

@@ -105,7 +105,7 @@ class VolumeAgent:
             _refuse_foreign(found, config)
             _refuse_superseded(context, found, kept)
             await _refuse_missing_bricks(context, found, config)
-        elif config.existing or (kept is not None and kept.made) or _was_made(context):
+        elif config.existing or config.adopted or (kept is not None and kept.made) or _was_made(context):
             raise HostError(
                 f"cannot keep the volume {config.volume}: {NOT_THERE}",
                 hint="nothing is made in its place; its bricks are where they were",

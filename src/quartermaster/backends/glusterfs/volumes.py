@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from quartermaster.backends.base import Placement, Refusal, Volume, VolumeRequest
 from quartermaster.backends.glusterfs.encryption import VOLUME_OPTIONS, refuse_without_tls, uses_tls
 from quartermaster.backends.glusterfs.facts import SERVERS, VOLUME, BrickPlace
-from quartermaster.backends.glusterfs.keeping import keeper_of, volume_config
+from quartermaster.backends.glusterfs.keeping import is_making, keeper_of, reports_of, volume_config
 from quartermaster.backends.glusterfs.layouts import Room, choose_rooms, layout_of
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
@@ -72,15 +72,19 @@ class GlusterVolumes:
         return Placement(hosts, details, f"{layout.text} on nodes {nodes}, {where}")
 
     def desired(self, volume: Volume) -> Desired:
-        return self._desired(volume, volume.placement.hosts[0])
+        return self._desired(volume, volume.placement.hosts[0], existing=False)
 
-    def _desired(self, volume: Volume, host: str) -> Desired:
-        config = volume_config(volume.name, volume.size, volume.placement.details, host)
+    def _desired(self, volume: Volume, host: str, *, existing: bool) -> Desired:
+        config = volume_config(volume.name, volume.size, volume.placement.details, host, existing=existing)
         return Desired(host, VOLUME, config, volume.name, deadline_s=_MAKING_S)
 
     def desired_now(self, volume: Volume, view: ClusterView) -> Desired:
-        """Asked of the host that keeps it now: the one that made it may be gone."""
-        return self._desired(volume, keeper_of(volume.name, volume.placement.hosts, view))
+        """Asked of the host that keeps it now: the one that made it may be gone. Any other one is to make nothing: an
+        empty volume in the place of one that is gone would hide that its files are lost.
+        """
+        host = keeper_of(volume.name, volume.placement.hosts, view)
+        made_here = any(node.host == host and is_making(report) for node, report in reports_of(view, volume.name))
+        return self._desired(volume, host, existing=not made_here)
 
     def lost_with(self, volume: Volume, view: ClusterView) -> str:
         """A disk may die before a brick is made on it."""
