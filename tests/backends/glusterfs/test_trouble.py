@@ -9,9 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs import pool_agent
+from quartermaster.backends.glusterfs.daemon import DAEMON
 from quartermaster.backends.glusterfs.model import HealCount, VolumeInfo
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.resources.orchestration import Assignment
+from quartermaster.support import clock
 
 from .modelled import GIB, VOLUME, Cluster
 
@@ -23,6 +25,45 @@ async def cluster(tmp_path: Path) -> Cluster:
     await made.begin()
     await made.rounds(2)
     return made
+
+
+def glusterd_of(cluster: Cluster, host: str) -> int:
+    """Its process."""
+    return cluster.bench.machines[host].processes[DAEMON].pid
+
+
+async def test_a_brick_that_its_glusterd_takes_for_one_that_is_being_started_is_started_by_the_next_glusterd(
+    cluster: Cluster,
+) -> None:
+    """Seen of gluster: a start by force ends well, and nothing is started."""
+    volume = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME)
+    brick = next(one for one in volume.bricks if one.address == cluster.bench.address("h2"))
+    before = {host: glusterd_of(cluster, host) for host in ("h1", "h2", "h3")}
+    brick.stuck, brick.runs = before["h2"], False
+    await cluster.rounds(2)
+    assert glusterd_of(cluster, "h2") == before["h2"]
+    await cluster.rounds(4)
+    assert brick.runs
+    assert [host for host, one in before.items() if glusterd_of(cluster, host) != one] == ["h2"]
+    assert "stuck" not in volume_facts(cluster)
+
+
+async def test_a_brick_that_never_runs_for_long_costs_one_glusterd_in_an_hour(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME)
+    brick = next(one for one in volume.bricks if one.address == cluster.bench.address("h2"))
+    processes = set()
+    later = clock.wall_time() + 3_600
+    for number in range(24):
+        if number == 16:
+            monkeypatch.setattr(clock, "wall_time", lambda: later)
+        brick.stuck, brick.runs = glusterd_of(cluster, "h2"), False
+        processes.add(brick.stuck)
+        plan = await cluster.round()
+        assert len(processes) <= 2 or number >= 16
+    assert len(processes) == 3
+    assert brick.name in plan.details["bricksDown"]
 
 
 def volume_facts(cluster: Cluster) -> dict[str, object]:

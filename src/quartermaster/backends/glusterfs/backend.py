@@ -38,6 +38,7 @@ from quartermaster.backends.glusterfs.pooling import (
     kept_by_nobody,
     members_of,
     pool_assignments,
+    stuck_bricks,
     unknown_peers,
     unreached,
     version_of,
@@ -209,6 +210,8 @@ def _declared(seen: Seen, node: NodeView) -> dict[str, Any]:
         config["bind"] = stated[0]
     if uses_tls(seen.view):
         config["tls"] = True
+    if stuck := stuck_bricks(seen, node):
+        config["stuck"] = stuck
     report = node.report(NODE)
     adopted = ((report.desired if report is not None else None) or {}).get("adopted")
     if adopted:
@@ -260,7 +263,7 @@ def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
         return f"it has a brick of {', '.join(others[:_NAMED])}, which no PersistentVolume has: {_BY_HAND}"
     if not node.healthy:
         return waiting_for_host(node)
-    if not is_in_pool(seen, node) and leaves_bricks(seen, node):
+    if leaves_bricks(seen, node):
         return "what its volumes have left on it goes when every copy of them is whole"
     return _who_is_to_be_told(seen, node) or "it is being taken out of the pool"
 

@@ -8,7 +8,7 @@ place would know of no pool and no brick.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +19,7 @@ from quartermaster.backends.glusterfs.model import Peer
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host import Command, Daemon, Host
 from quartermaster.host.files import write_whole
+from quartermaster.support import clock
 from quartermaster.support.errors import CommandError, HostError
 from quartermaster.support.tasks import TaskGroup
 
@@ -26,6 +27,8 @@ DAEMON = "glusterd"
 _STATE = "glusterd"
 _RECORD = "glusterd.json"
 _SETTINGS = "glusterd.vol"
+_STUCK = "stuck.json"  # brick for which it was started again → when
+_SELDOM_S = 3_600.0
 SOCKET_DIRECTORY, SOCKET = "/var/run", "glusterd.socket"
 _START_S = 60.0
 # After so long a host that was cut off is given up by the others. Keeping alive alone does not do that while something
@@ -109,6 +112,21 @@ def recorded_identity(directory: Path) -> Identity | None:
     return msgspec.json.decode(record.read_bytes(), type=Identity) if record.exists() else None
 
 
+async def begin_again(context: AgentContext, stuck: Sequence[str]) -> None:
+    """End the glusterd if there is a brick that it does not start, for it takes it for one that is being started: the
+    next one starts it. Seldom for the same brick: one that does not run even so has another trouble. Bricks serve on.
+    """
+    identity, record, now = recorded_identity(context.directory), context.directory / _STUCK, clock.wall_time()
+    if not stuck or identity is None or not identity.own:
+        return
+    known: dict[str, float] = msgspec.json.decode(record.read_bytes()) if record.exists() else {}
+    recent = {brick: when for brick, when in known.items() if 0.0 <= now - when < _SELDOM_S}
+    if new := [brick for brick in stuck if brick not in recent]:
+        await context.report(f"starting glusterd again, for it does not start {new[0]}")
+        await context.machine.daemons.stop(DAEMON)
+        write_whole(record, msgspec.json.encode({**recent, **dict.fromkeys(new, now)}))
+
+
 async def end_glusterd(context: AgentContext) -> None:
     """Stopped, and its state set aside: the next pool must not take this host for a member of the last one."""
     await context.machine.daemons.stop(DAEMON)
@@ -121,6 +139,7 @@ async def end_glusterd(context: AgentContext) -> None:
             aside.mkdir(exist_ok=True, mode=0o700)
             if not (aside / identity.uuid).exists():
                 state.rename(aside / identity.uuid)
+        (context.directory / _STUCK).unlink(missing_ok=True)
         record.unlink()
 
 

@@ -38,6 +38,7 @@ class VolumeFact(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str = ""  # gluster's own: one that is made anew has the same name and another id
     started: bool = True
     offline: tuple[str, ...] = ()  # bricks that do not run
+    stuck: tuple[str, ...] = ()  # those among them that were started again and again
     pending: int | None = None  # entries to be healed; None: nobody has looked, or a brick does not answer
     split: tuple[str, ...] = ()  # the first of the files of which no copy can be taken for the right one
     splits: int = 0  # how many of them there are

@@ -32,6 +32,7 @@ class FakeBrick(msgspec.Struct):
     behind: int = 0  # entries that its copy lacks
     complete: bool = True  # holds everything that was ever written and healed to it
     starts: int = 0  # of its process
+    stuck: int = 0  # the process of the glusterd that takes it for one that is being started
     rooted: bool = True  # its root was healed: of an erasure-coded volume nobody counts before that what it lacks
 
     @property
@@ -277,7 +278,9 @@ class FakeGluster:
         return brick.runs and brick.address not in self.cut and self.runs(brick.address) and self._is_there(brick)
 
     def _may_run(self, volume: FakeVolume, brick: FakeBrick) -> bool:
-        return volume.started and self.runs(brick.address) and self._is_there(brick)
+        process = self.machines[brick.address].processes.get(DAEMON)
+        is_stuck = brick.stuck and process is not None and process.pid == brick.stuck
+        return volume.started and not is_stuck and self.runs(brick.address) and self._is_there(brick)
 
     def _is_there(self, brick: FakeBrick) -> bool:
         machine = self.machines[brick.address]

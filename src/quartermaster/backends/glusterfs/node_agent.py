@@ -19,7 +19,13 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import BASE_MARK, offer_base
 from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, shared_space, uuids_of
 from quartermaster.backends.glusterfs.belonging import BaseIdentity, bricks_of_ours, is_brick_of_ours, strangers_in
-from quartermaster.backends.glusterfs.daemon import Identity, end_glusterd, ensure_glusterd, recorded_identity
+from quartermaster.backends.glusterfs.daemon import (
+    Identity,
+    begin_again,
+    end_glusterd,
+    ensure_glusterd,
+    recorded_identity,
+)
 from quartermaster.backends.glusterfs.facts import BRICK_MARK, NODE, PENDING, PENDING_BASE, VOLUME_PREFIX
 from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import AGAIN_S
@@ -240,6 +246,7 @@ async def _offer(context: AgentContext) -> tuple[dict[str, Any], HostError | Non
 
 
 async def _ensure(context: AgentContext) -> Identity:
+    await begin_again(context, context.desired.get("stuck", ()))
     return await ensure_glusterd(context, context.desired.get("bind", ""), tls=bool(context.desired.get("tls")))
 
 

@@ -39,6 +39,7 @@ _COUNTED = 16  # volumes whose entries are counted in one run
 _COMPARED = 4  # the same for volumes with a dead brick, of which each takes ten seconds
 _LOOKS_S = 60.0  # for all that are counted, and again for all that are compared: the run has to end within its time
 _RESTARTED = 16  # the same for volumes whose bricks are started
+_STARTS = 3  # until a brick that does not run has to be started by another glusterd
 _NAMED = 16  # split files of a volume
 _HEAL_AGAIN_S = 10.0
 _FILL_AGAIN_S = 30.0
@@ -84,6 +85,7 @@ class _Kept(msgspec.Struct):
     empty: dict[str, float] = {}  # volume with a brick that is not filled → since when, or when that was asked for
     quiet: dict[str, tuple[tuple[str, ...], float, int]] = {}  # volume → new bricks, since when, counts of 0
     restarted: str = ""  # the last volume whose bricks were started
+    starts: dict[str, int] = {}  # brick that did not run → how many times it was started since
     counted: str = ""  # the last volume whose entries were counted
     compared: str = ""  # the last volume whose copies were compared
 
@@ -256,18 +258,19 @@ class _Run:
     ) -> bool:
         """Bricks that do not run although their host is there. Whether anything was tried."""
         serving = {peer.uuid for peer in peers if peer.serves}
-        ended = [
-            volume
-            for volume in volumes
-            if volume.started and self._is_ours(volume)
-            if any(
-                one.name not in online.get(volume.name, ()) and one.uuid in serving and not self._is_dead(one.name)
-                for one in volume.bricks
-            )
-        ]
-        for volume in _in_turn(ended, self._kept.restarted, _RESTARTED):
+        ended: dict[str, list[str]] = {}
+        for volume in volumes:
+            there = [one.name for one in volume.bricks if one.uuid in serving and not self._is_dead(one.name)]
+            lost = [name for name in there if name not in online.get(volume.name, ())]
+            if lost and volume.started and self._is_ours(volume):
+                ended[volume.name] = lost
+        known = self._kept.starts
+        self._kept.starts = {brick: known.get(brick, 0) for lost in ended.values() for brick in lost}
+        for volume in _in_turn([one for one in volumes if one.name in ended], self._kept.restarted, _RESTARTED):
             name = self._kept.restarted = volume.name
             await self._try(name, f"starting bricks of {name}", partial(self._start_bricks_of, name))
+            for brick in ended[name]:
+                self._kept.starts[brick] += 1
         return bool(ended)
 
     def _is_dead(self, brick: str) -> bool:
@@ -309,6 +312,7 @@ class _Run:
             id=volume.id,
             started=volume.started,
             offline=offline,
+            stuck=tuple(brick for brick in offline if self._kept.starts.get(brick, 0) >= _STARTS),
             processes=tuple(running.get(brick.name, "") for brick in volume.bricks),
             peers=self._peers(volume),
         )

@@ -140,6 +140,13 @@ def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
     return bool(volumes_on(seen, host, uuid))
 
 
+def stuck_bricks(seen: Seen, node: NodeView) -> list[str]:
+    """Its bricks that do not run however often they are started."""
+    uuid = seen.node_facts[node.host].uuid if node.host in seen.node_facts else ""
+    found = (set(fact.bricks_on(uuid, address_of(node))) & set(fact.stuck) for fact in seen.own_facts.values())
+    return sorted(brick for bricks in found for brick in bricks)
+
+
 def volumes_on(seen: Seen, host: str, uuid: str = "") -> list[str]:
     """With a brick there, by what was decided or by what the pool says; also those in nobody's books."""
     uuid = uuid or (seen.node_facts[host].uuid if host in seen.node_facts else "")
