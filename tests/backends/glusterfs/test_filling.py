@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.backends.glusterfs import pool_agent
+from quartermaster.backends.glusterfs import pool_agent, root_agent
 from quartermaster.backends.glusterfs.facts import BRICK_MARK, read_memory
 from quartermaster.backends.glusterfs.fake import FakeBrick
 from quartermaster.backends.glusterfs.root_agent import ROOT_VERSION
@@ -35,6 +35,12 @@ class Coded(Bench):
         return replace(
             view, settings=replace(view.settings, replication=Replication(disperse=Disperse(data=2, redundancy=1)))
         )
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks at a directory that is marked."""
+    monkeypatch.setattr(root_agent, "_LOOK_S", 0.001)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections import Counter
 from dataclasses import replace as with_fields
 from pathlib import Path
@@ -9,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from quartermaster.backends.glusterfs.fake import FakeGluster
+from quartermaster.backends.glusterfs.looking import KEPT_S, UNCHANGED_S, Looks
+from quartermaster.backends.glusterfs.volume_agent import VolumeAgent
 from quartermaster.resources.orchestration import SUCCEEDED, Assignment
+from quartermaster.testing.simulation import simulated
 from tests.backends.conformance.bench import Bench
 from tests.backends.conformance.subjects import SUBJECTS
 
@@ -74,3 +79,37 @@ async def test_who_finds_a_volume_otherwise_than_it_should_be_looks_for_himself_
     for assignment in kept:
         await verify(bench, assignment)
     assert gluster.volume(bench.address("h1"), "pvc-0").started
+
+
+@simulated()
+async def test_nobody_asks_again_before_the_glusterd_of_the_host_has_written_something(tmp_path: Path) -> None:
+    bench, gluster = await with_volumes(tmp_path, 1)
+    looks = Looks()
+    context = bench.context("h2", VolumeAgent(looks))
+    written = context.directory.parent / "glusterd" / "glusterd" / "vols" / "pvc-0"
+    written.mkdir(parents=True)
+
+    async def asked_after(seconds: float) -> int:
+        await asyncio.sleep(seconds)
+        gluster.commands_run.clear()
+        assert await looks.volume(context, "pvc-0") is not None
+        return len(gluster.commands_run)
+
+    assert await asked_after(0.0) == 1
+    assert await asked_after(2 * KEPT_S) == 0
+    os.utime(written, ns=(1, 1))  # as when a file in it is replaced
+    assert [await asked_after(2 * KEPT_S), await asked_after(2 * KEPT_S)] == [1, 0]
+    written.rmdir()
+    assert [await asked_after(1.0), await asked_after(UNCHANGED_S + 1)] == [1, 1]
+
+
+@simulated()
+async def test_where_nothing_shows_what_a_glusterd_writes_it_is_asked_now_and_then(tmp_path: Path) -> None:
+    bench, gluster = await with_volumes(tmp_path, 1)
+    looks = Looks()
+    context = bench.context("h2", VolumeAgent(looks))
+    for seconds, asked in ((0.0, 1), (KEPT_S / 2, 0), (KEPT_S, 1)):
+        await asyncio.sleep(seconds)
+        gluster.commands_run.clear()
+        await looks.volume(context, "pvc-0")
+        assert len(gluster.commands_run) == asked

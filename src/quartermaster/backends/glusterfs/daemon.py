@@ -8,8 +8,10 @@ place would know of no pool and no brick.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
@@ -37,6 +39,9 @@ _UNREACHED_S = 12
 _SOCKET_S = 1.0
 _LOOK_S = 0.05
 _VERSION_S = 10.0
+
+
+Written: TypeAlias = tuple[tuple[str, int], ...]  # directory of a volume, and when it was last written to, in ns
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -110,6 +115,17 @@ def recorded_identity(directory: Path) -> Identity | None:
     """Who the glusterd of this host was when it was last asked; `directory` is that of the node's agent."""
     record = directory / _RECORD
     return msgspec.json.decode(record.read_bytes(), type=Identity) if record.exists() else None
+
+
+def written_by_glusterd(directory: Path) -> Written | None:
+    """What the glusterd that we started has written of volumes: every change of one replaces a file in its directory.
+    Only whether that is as before means anything. None where there is nothing to be seen.
+    """
+    try:
+        with os.scandir(directory / _STATE / "vols") as found:
+            return tuple(sorted((one.name, one.stat().st_mtime_ns) for one in found))
+    except OSError:
+        return None
 
 
 async def begin_again(context: AgentContext, stuck: Sequence[str]) -> None:
