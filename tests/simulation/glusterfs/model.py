@@ -92,17 +92,21 @@ class GlusterModel:
         """Whether it waits for somebody who does not answer and is not given up yet."""
         return any(not self.network.reaches(one.address, peer.address) for peer in self.connected(one))
 
-    def disputes(self, address: str) -> list[tuple[str, VolumeRecord]]:
-        """What its log tells of a glusterd that is refused: by whom, and what that one knows of a volume otherwise."""
+    def refusing(self, address: str) -> list[Glusterd]:
+        """What its log tells of a glusterd that is refused: by whom."""
         refused = self.running(address)
         others = [daemon for one in self.machines if (daemon := self.running(one)) is not None] if refused else []
+        return [one for one in others if refused and one.peers.get(refused.uuid, _NOBODY).state == REJECTED]
+
+    def disputes(self, address: str) -> list[tuple[str, VolumeRecord]]:
+        """And what those know of a volume otherwise, and not later: for that is taken over by whoever starts anew."""
+        refused = self.running(address)
         return [
             (other.address, volume)
-            for other in others
-            if refused is not None and other.peers.get(refused.uuid, _NOBODY).state == REJECTED
+            for other in self.refusing(address)
             for volume in other.volumes.values()
-            if (known := refused.volumes.get(volume.name)) is not None and known.version >= volume.version
-            if known != volume
+            if refused is not None and (known := refused.volumes.get(volume.name)) is not None
+            if known.version >= volume.version and known != volume
         ]
 
     def kill_bricks(self, address: str, paths: Iterable[str] | None = None) -> None:

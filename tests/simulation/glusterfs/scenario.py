@@ -224,10 +224,9 @@ class Scenario:
     async def _settle_refused(self) -> None:
         """Two that were cut off from each other changed the same volume: the guide says how one takes it over."""
         for host, machine in self.machines.items():
-            disputes = self.model.disputes(ADDRESSES[host])
-            if not disputes or not await self.administrator.is_refused(host):
+            if not self.model.refusing(ADDRESSES[host]) or not await self.administrator.is_refused(host):
                 continue
-            for address, volume in disputes:
+            for address, volume in self.model.disputes(ADDRESSES[host]):
                 timeout = volume.options.get(PING_TIMEOUT, str(PING_TIMEOUT_S))
                 await self.administrator.by_hand(address, "volume", "set", volume.name, PING_TIMEOUT, timeout)
             machine.kill(DAEMON)
