@@ -67,7 +67,6 @@ HOST_TROUBLE = 0.01  # the chance that a call of the host layer fails, before or
 PROGRESS_S = 120.0  # seventy watches are idle most of the time
 PATIENCE_S = 1_500.0
 DOUBT_S = 150.0  # so long after the storm somebody looks after what could not be settled without him
-_HOSTS = "/hosts/"  # what is said of hosts counts for nothing: one that was destroyed is lost some time later
 BACKEND = backend_of(TYPE)
 TIMINGS = Timings(
     heartbeat_s=6.0,
@@ -275,17 +274,24 @@ class Scenario:
             return wrong
         before = len(self.witness.trace)
         await asyncio.sleep(1.5 * max(TIMINGS.inventory_s, TIMINGS.verify_s))
-        if written := written_since(self.witness, before, _HOSTS):
+        if written := written_since(self.witness, before, self._of_hosts()):
             return f"something is still written: {written[-3:]}"
         return await wrong_with(rest)
 
     async def _check_second_run(self) -> None:
         commands = len(self.auditor.changes)
         alive = {name: machine for name, machine in self.machines.items() if not machine.destroyed}
-        await check_second_run(self.chaos, self.witness, alive, 1.5 * TIMINGS.verify_s, beside=_HOSTS)
+        await check_second_run(self.chaos, self.witness, alive, 1.5 * TIMINGS.verify_s, beside=self._of_hosts())
         if self.auditor.changes[commands:]:
             self.witness.violated(QUIET, f"{self.auditor.changes[commands:]}")
         self.witness.raise_violation()
+
+    def _of_hosts(self) -> list[str]:
+        """What is said of hosts counts for nothing, for one that was destroyed is lost some time later; nor does what
+        such a one was asked for, which is looked through now and then.
+        """
+        destroyed = [host for host, machine in self.machines.items() if machine.destroyed]
+        return ["/hosts/", *(f"/assignments/{NAMESPACE}/{host}/" for host in destroyed)]
 
     async def _take_everything_away(self) -> None:
         await self._clear_old_disks()  # a disk that is refused is nobody's any more, and agents never touch it

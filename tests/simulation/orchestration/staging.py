@@ -117,10 +117,10 @@ async def settle(
 
 
 async def check_second_run(
-    chaos: Chaos, witness: Witness, machines: Mapping[str, WitnessedMachine], wait_s: float, *, beside: str = ""
+    chaos: Chaos, witness: Witness, machines: Mapping[str, WitnessedMachine], wait_s: float, *, beside: Sequence[str] = ()
 ) -> None:
     """New agents on unchanged hosts, and every configuration runs again: nothing changes and nothing is written but
-    for objects whose key has `beside` in it.
+    for objects whose key has one of `beside` in it.
     """
     before = {name: machine.acts() for name, machine in machines.items()}
     writes = len(witness.trace)
@@ -137,5 +137,5 @@ async def check_second_run(
     witness.raise_violation()
 
 
-def written_since(witness: Witness, writes: int, beside: str = "") -> Sequence[tuple[str, str]]:
-    return [one for one in witness.trace[writes:] if not beside or beside not in one[1]]
+def written_since(witness: Witness, writes: int, beside: Sequence[str] = ()) -> Sequence[tuple[str, str]]:
+    return [one for one in witness.trace[writes:] if not any(part in one[1] for part in beside)]
