@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.keeping import IN_USE
 from quartermaster.resources.marks import ABANDON, DELETE_IN_USE
+from quartermaster.resources.orchestration import FAILED
+from quartermaster.support.errors import HostError
 
 from .modelled import VOLUME, Cluster, ask_for_its_end
 
@@ -85,6 +87,24 @@ async def test_a_copy_that_is_lost_is_made_anew_of_one_that_is_whole(cluster: Cl
 async def test_whether_it_is_used_is_asked_also_while_a_host_is_away(cluster: Cluster) -> None:
     cluster.lose("h3", for_good=False)
     await refused(cluster)
+
+
+async def test_it_is_as_good_as_any_other_while_nobody_could_ask_whether_it_is_used(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of a lost host is made anew from whole ones, and not given up for an empty one anywhere."""
+
+    async def fails(*_: object) -> None:
+        raise HostError("cannot ask gluster")
+
+    name = await ask_for_its_end(cluster)
+    with monkeypatch.context() as patch:
+        patch.setattr("quartermaster.backends.glusterfs.volume_agent.Gluster.volume", fails)
+        await cluster.bench.work()
+    assert cluster.bench.assignments[name].status.state == FAILED
+    cluster.lose("h3")
+    cluster.bench.mark("h3", {ABANDON: "h3"}, deleting=True)
+    assert '"needed":1' in (await cluster.bench.plan()).memory["moves"]
 
 
 async def test_where_nobody_can_say_it_stays(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,29 @@ async def test_a_node_that_stays_and_lists_no_disk_any_more_gives_up_the_one_it_
     assert mounted_on(cluster, "h4") == []
 
 
+async def test_it_takes_the_empty_disk_again_when_that_is_listed_again(cluster: Cluster) -> None:
+    cluster.bench.declare("h4", devices=[])
+    await cluster.rounds(3)
+    assert mounted_on(cluster, "h4") == []
+    cluster.bench.declare("h4", devices=["/dev/vdb"])
+    plan = await cluster.rounds(4)
+    assert plan.nodes["h4"].state == READY
+
+
+async def test_a_disk_with_something_of_bricks_on_it_is_not_taken_again_unasked(cluster: Cluster) -> None:
+    (base,) = mounted_on(cluster, "h4")
+    machine = cluster.bench.machines["h4"]
+    number = next(mount.number for mount in machine.mounts if mount.target == base)
+    machine.directories[number, f"{base}/somebodys"] = None
+    await cluster.rounds(2)
+    cluster.bench.declare("h4", devices=[])
+    await cluster.rounds(3)
+    cluster.bench.declare("h4", devices=["/dev/vdb"])
+    plan = await cluster.rounds(4)
+    assert plan.nodes["h4"].state == PENDING
+    assert (number, f"{base}/somebodys") in machine.directories
+
+
 async def test_it_does_so_when_its_brick_is_elsewhere_and_nothing_is_left_of_it_in_the_pool(cluster: Cluster) -> None:
     cluster.bench.declare("h3", devices=[])
     for _ in range(8):

@@ -10,10 +10,13 @@ from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs import pool_agent
 from quartermaster.backends.glusterfs.daemon import DAEMON
+from quartermaster.backends.glusterfs.facts import NODE
+from quartermaster.backends.glusterfs.fake import FakeBrick
 from quartermaster.backends.glusterfs.model import HealCount, VolumeInfo
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.resources.orchestration import Assignment
 from quartermaster.support import clock
+from quartermaster.support.errors import HostError
 
 from .modelled import GIB, VOLUME, Cluster
 
@@ -32,12 +35,23 @@ def glusterd_of(cluster: Cluster, host: str) -> int:
     return cluster.bench.machines[host].processes[DAEMON].pid
 
 
+def brick_on(cluster: Cluster, host: str, name: str = VOLUME) -> FakeBrick:
+    volume = cluster.gluster.volume(cluster.bench.address("h1"), name)
+    return next(one for one in volume.bricks if one.address == cluster.bench.address(host))
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many starts are enough, however soon they come."""
+    monkeypatch.setattr(pool_agent, "_STUCK_S", 0.0)
+
+
+@pytest.mark.usefixtures("hurried")
 async def test_a_brick_that_its_glusterd_takes_for_one_that_is_being_started_is_started_by_the_next_glusterd(
     cluster: Cluster,
 ) -> None:
     """Seen of gluster: a start by force ends well, and nothing is started."""
-    volume = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME)
-    brick = next(one for one in volume.bricks if one.address == cluster.bench.address("h2"))
+    brick = brick_on(cluster, "h2")
     before = {host: glusterd_of(cluster, host) for host in ("h1", "h2", "h3")}
     brick.stuck, brick.runs = before["h2"], False
     await cluster.rounds(2)
@@ -48,11 +62,11 @@ async def test_a_brick_that_its_glusterd_takes_for_one_that_is_being_started_is_
     assert "stuck" not in volume_facts(cluster)
 
 
+@pytest.mark.usefixtures("hurried")
 async def test_a_brick_that_never_runs_for_long_costs_one_glusterd_in_an_hour(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    volume = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME)
-    brick = next(one for one in volume.bricks if one.address == cluster.bench.address("h2"))
+    brick = brick_on(cluster, "h2")
     processes = set()
     later = clock.wall_time() + 3_660
     for number in range(24):
@@ -64,6 +78,74 @@ async def test_a_brick_that_never_runs_for_long_costs_one_glusterd_in_an_hour(
         assert len(processes) <= 2 or number >= 16
     assert len(processes) == 3
     assert brick.name in plan.details["bricksDown"]
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_many_bricks_that_do_not_run_cost_a_host_one_glusterd(cluster: Cluster) -> None:
+    names = [f"pvc-{number}" for number in range(pool_agent._RESTARTED + 4)]
+    for name in names:
+        await cluster.bench.make(name, 16 << 20)
+    await cluster.rounds(2)
+    processes = set()
+    for _ in range(16):
+        for brick in [brick_on(cluster, "h2", name) for name in names]:
+            brick.stuck, brick.runs = glusterd_of(cluster, "h2"), False
+        processes.add(glusterd_of(cluster, "h2"))
+        await cluster.round()
+    assert len(processes) == 2
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_brick_whose_start_is_refused_was_not_started(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: object, **__: object) -> None:
+        raise HostError("cannot start the volume: Quorum not met")
+
+    monkeypatch.setattr(Gluster, "start", refused)
+    before = glusterd_of(cluster, "h2")
+    for _ in range(8):
+        brick_on(cluster, "h2").runs = False
+        await cluster.round()
+    assert "stuck" not in volume_facts(cluster)
+    assert glusterd_of(cluster, "h2") == before
+
+
+async def test_a_brick_that_does_not_run_since_a_moment_ago_is_not_stuck(cluster: Cluster) -> None:
+    """Its disk may be dying, and its node tells of that soon."""
+    before = glusterd_of(cluster, "h2")
+    for _ in range(8):
+        brick_on(cluster, "h2").stuck, brick_on(cluster, "h2").runs = before, False
+        await cluster.round()
+    assert "stuck" not in volume_facts(cluster)
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_glusterd_is_ended_in_the_middle_of_no_change(cluster: Cluster) -> None:
+    brick_on(cluster, "h2").stuck, brick_on(cluster, "h2").runs = glusterd_of(cluster, "h2"), False
+    await cluster.rounds(6)
+    done = cluster.bench.faults["h2"].trace
+    assert done[done.index("stop glusterd") - 1] == "lock glusterfs-change"
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_node_with_a_wrong_declaration_is_not_told_of_a_brick_that_was_stuck_once(cluster: Cluster) -> None:
+    brick_on(cluster, "h2").stuck, brick_on(cluster, "h2").runs = glusterd_of(cluster, "h2"), False
+    for _ in range(8):
+        if "stuck" not in node_told(cluster, "h2"):
+            await cluster.round()
+    assert "stuck" in node_told(cluster, "h2")
+    cluster.bench.declare("h2", **cluster.bench.subject.spec, storageNetwork={"ips": ["192.0.2.9"]})
+    cluster.bench.mark("h2", deleting=True)
+    await cluster.round()
+    assert "devices" in node_told(cluster, "h2")
+    assert "stuck" not in node_told(cluster, "h2")
+
+
+def node_told(cluster: Cluster, host: str) -> dict[str, object]:
+    """What the node there is told."""
+    asked = [one for one in cluster.bench.assignments.values() if (one.spec.agent, one.spec.host) == (NODE, host)]
+    return asked[0].spec.desired or {}
 
 
 def volume_facts(cluster: Cluster) -> dict[str, object]:

@@ -23,6 +23,7 @@ Action = Callable[[], Coroutine[Any, Any, bool]]
 LONGEST_S = 40.0
 VERY_LONG_S = 150.0  # longer than data wait for a silent host
 MOST_DISKS = 3
+_STUCK = 0.3  # the chance that a brick which is killed was just being started
 
 
 class Hardware:
@@ -160,8 +161,11 @@ class Hardware:
         paths = self._model.brick_paths(self._addresses[host])
         if not paths:
             return False
-        self._model.kill_bricks(self._addresses[host], [entropy.source().choice(paths)])
+        path = entropy.source().choice(paths)
+        self._model.kill_bricks(self._addresses[host], [path])
         record("hardware", host, "brick killed")
+        if entropy.source().random() < _STUCK:
+            self._model.get_stuck(self._addresses[host], path)
         return True
 
     async def _disk_died(self) -> bool:

@@ -62,6 +62,7 @@ class GlusterModel:
         self.healing = HEALED
         self._bricks: dict[tuple[str, str], int] = {}  # (address, path) → the process that runs it
         self._processes = 0
+        self._stuck: dict[tuple[str, str], int] = {}  # (address, path) → the process of a glusterd that starts it never
         self._links: dict[tuple[str, str], None] = {}  # pairs of UUIDs that have a connection, as they believe
         self._starts: dict[str, _Start] = {}
         self._shown: dict[tuple[str, str], tuple[str, int]] = {}  # (address, path) → file system, links that it keeps
@@ -113,6 +114,17 @@ class GlusterModel:
         gone = list(paths) if paths is not None else [path for host, path in self._bricks if host == address]
         for path in gone:
             self._bricks.pop((address, path), None)
+
+    def get_stuck(self, address: str, path: str) -> None:
+        """It ended while it was being started: its glusterd waits for it for ever, the next one does not."""
+        process = self.machines[address].processes.get(DAEMON)
+        if process is not None and process.lives and all(host != address for host, _ in self._stuck):
+            self._stuck[address, path] = process.pid
+            record("stuck", address, path)
+
+    def _is_stuck(self, brick: BrickRecord) -> bool:
+        process = self.machines[brick.address].processes.get(DAEMON)
+        return process is not None and self._stuck.get((brick.address, brick.path)) == process.pid
 
     def brick_paths(self, address: str) -> list[str]:
         return [path for host, path in self._bricks if host == address]
@@ -182,7 +194,7 @@ class GlusterModel:
             self._run(brick)
 
     def _run(self, brick: BrickRecord) -> None:
-        if not self.runs(brick):
+        if not self.runs(brick) and not self._is_stuck(brick):
             self._processes += 1
             self._bricks[brick.address, brick.path] = self._processes
 
@@ -192,6 +204,7 @@ class GlusterModel:
         for brick in before.bricks if before is not None else ():
             if brick.uuid == daemon.uuid and brick not in kept:
                 self._bricks.pop((brick.address, brick.path), None)
+                self._stuck.pop((brick.address, brick.path), None)
         for brick in kept:
             if volume is not None:
                 self.start_brick(daemon, volume, brick)

@@ -117,7 +117,12 @@ async def settle(
 
 
 async def check_second_run(
-    chaos: Chaos, witness: Witness, machines: Mapping[str, WitnessedMachine], wait_s: float, *, beside: Sequence[str] = ()
+    chaos: Chaos,
+    witness: Witness,
+    machines: Mapping[str, WitnessedMachine],
+    wait_s: float,
+    *,
+    beside: Sequence[str] = (),
 ) -> None:
     """New agents on unchanged hosts, and every configuration runs again: nothing changes and nothing is written but
     for objects whose key has one of `beside` in it.

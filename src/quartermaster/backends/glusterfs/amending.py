@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.facts import BrickPlace, Moved, OpenMove, VolumeFact
-from quartermaster.backends.glusterfs.filling import is_named, unfilled
-from quartermaster.backends.glusterfs.seeing import DEAD, LEAVING, Seen, brick_state, bricks_of
+from quartermaster.backends.glusterfs.filling import unfilled
+from quartermaster.backends.glusterfs.seeing import DEAD, LEAVING, Seen, brick_state, bricks_of, is_named
 from quartermaster.planning.cluster import VolumeView
 
 

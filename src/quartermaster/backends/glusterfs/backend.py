@@ -82,7 +82,7 @@ _REJECTED = "Rejected"  # in the words of gluster for the state of a peer
 _NODE_S = 180.0
 _NAMED = 3
 _BY_HAND = "`gluster volume replace-brick` puts it elsewhere, `gluster volume delete` ends the volume"
-_ENDING = (EMPTIED, "remove", "whole", "apart")  # what a node is told of bricks that are no more
+_FOR_NOW = (EMPTIED, "remove", "whole", "apart", "stuck")  # what a node is told by what its bricks are now
 
 
 class GlusterBackend:
@@ -133,26 +133,35 @@ class GlusterBackend:
             degraded=degraded_verdict(seen, outcomes, moves, members),
             removable=tuple(removable),
             details={**details_of(seen, members, moves), "version": version_of(seen)},
-            memory={**write_memory(known), **_let_go(view, assignments)},
+            memory={**write_memory(known), **_let_go(seen, view.memory, assignments)},
         )
 
 
-def _let_go(view: ClusterView, assignments: Sequence[Desired]) -> dict[str, str]:
-    """The disks of nodes that leave in good order, so that these have them back when they are declared again. A disk
-    that a node gives up alone has bricks on it that may be wanted, and is not taken back unasked.
+def _let_go(seen: Seen, memory: Mapping[str, str], assignments: Sequence[Desired]) -> dict[str, str]:
+    """The disks of nodes that leave in good order, and those that a node gives up with nothing on them, so that they
+    are taken back when they are declared again. One that a node gives up with bricks on it, which may be wanted, is
+    not taken back unasked.
     """
-    nodes = {node.host: node for node in view.nodes if node.host}
+    nodes = {node.host: node for node in seen.view.nodes if node.host}
     told: list[Desired] = []
     for desired in [one for one in assignments if one.agent == NODE]:
         node = nodes[desired.host]
         if desired.config is not None:
-            report = node.report(NODE)
-            before = ((report.desired if report is not None else None) or {}).get("devices", ())
-            told.append(replace(desired, config={"devices": [*before, *desired.config["devices"]]}))
+            kept = [*_with_bricks(seen, node), *desired.config["devices"]]
+            told.append(replace(desired, config={"devices": kept}))
         elif node.leaving == DRAIN:
             told.append(desired)
-    records = {name: text for name, text in view.memory.items() if is_record(name)}
-    return with_releases(records, view.nodes, told)
+    records = {name: text for name, text in memory.items() if is_record(name)}
+    return with_releases(records, seen.view.nodes, told)
+
+
+def _with_bricks(seen: Seen, node: NodeView) -> list[Mapping[str, Any]]:
+    """Of the disks that its agent was told of, those that are not known to be empty."""
+    report = node.report(NODE)
+    before = ((report.desired if report is not None else None) or {}).get("devices", ())
+    bricks = seen.node_facts[node.host].bricks
+    empty = [base for base, names in bricks.items() if not names]
+    return [one for one in before if not any(base.endswith(f"/{one['uuid']}") for base in empty)]
 
 
 def _plan_node(seen: Seen, node: NodeView, moves: Moves) -> tuple[list[Desired], NodeOutcome, bool]:
@@ -194,7 +203,7 @@ def node_config(seen: Seen, node: NodeView) -> dict[str, Any]:
 def _told_before(node: NodeView) -> dict[str, Any]:
     report = node.report(NODE)
     before = (report.desired if report is not None else None) or {}
-    return {name: value for name, value in before.items() if name not in _ENDING}
+    return {name: value for name, value in before.items() if name not in _FOR_NOW}
 
 
 def _declared(seen: Seen, node: NodeView) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _STATE = "glusterd"
 _RECORD = "glusterd.json"
 _SETTINGS = "glusterd.vol"
 _STUCK = "stuck.json"  # brick for which it was started again → when
-_SELDOM_S = 3_600.0
+_SELDOM_S, _APART_S = 3_600.0, 600.0  # between two ends of a glusterd for the same brick, and for any
 SOCKET_DIRECTORY, SOCKET = "/var/run", "glusterd.socket"
 _START_S = 60.0
 # After so long a host that was cut off is given up by the others. Keeping alive alone does not do that while something
@@ -128,19 +128,30 @@ def written_by_glusterd(directory: Path) -> Written | None:
         return None
 
 
-async def begin_again(context: AgentContext, stuck: Sequence[str]) -> None:
-    """End the glusterd if there is a brick that it does not start, for it takes it for one that is being started: the
-    next one starts it. Seldom for the same brick: one that does not run even so has another trouble. Bricks serve on.
+def does_not_start(context: AgentContext, stuck: Sequence[str]) -> list[str]:
+    """Of these bricks those for which the glusterd is to be ended, for it takes them for ones that are being started:
+    the next one starts them. Seldom for the same brick: one that does not run even so has another trouble. Nor twice in
+    a short time: the next one starts all of them.
     """
-    identity, record, now = recorded_identity(context.directory), context.directory / _STUCK, clock.wall_time()
-    if not stuck or identity is None or not identity.own:
-        return
-    known: dict[str, float] = msgspec.json.decode(record.read_bytes()) if record.exists() else {}
-    recent = {brick: when for brick, when in known.items() if 0.0 <= now - when < _SELDOM_S}
-    if new := [brick for brick in stuck if brick not in recent]:
-        await context.report(f"starting glusterd again, for it does not start {new[0]}")
-        await context.machine.daemons.stop(DAEMON)
-        write_whole(record, msgspec.json.encode({**recent, **dict.fromkeys(new, now)}))
+    identity, ends, now = recorded_identity(context.directory), _ends(context), clock.wall_time()
+    if identity is None or not identity.own or any(0.0 <= now - when < _APART_S for when in ends.values()):
+        return []
+    return [brick for brick in stuck if not 0.0 <= now - ends.get(brick, -_SELDOM_S) < _SELDOM_S]
+
+
+async def begin_again(context: AgentContext, stuck: Sequence[str]) -> None:
+    """End the glusterd for the sake of these bricks. Those that run go on."""
+    await context.report(f"starting glusterd again, for it does not start {stuck[0]}")
+    await context.machine.daemons.stop(DAEMON)
+    now = clock.wall_time()
+    recent = {brick: when for brick, when in _ends(context).items() if 0.0 <= now - when < _SELDOM_S}
+    write_whole(context.directory / _STUCK, msgspec.json.encode({**recent, **dict.fromkeys(stuck, now)}))
+
+
+def _ends(context: AgentContext) -> dict[str, float]:
+    """Brick for which the glusterd was ended → when."""
+    record = context.directory / _STUCK
+    return msgspec.json.decode(record.read_bytes(), type=dict[str, float]) if record.exists() else {}
 
 
 async def end_glusterd(context: AgentContext) -> None:

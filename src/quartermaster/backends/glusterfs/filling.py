@@ -23,15 +23,10 @@ import re
 from collections.abc import Callable
 
 from quartermaster.backends.glusterfs.facts import ROOT, BrickPlace, VolumeFact
-from quartermaster.backends.glusterfs.seeing import Seen, address_of, bricks_of, layout_in
+from quartermaster.backends.glusterfs.seeing import Seen, address_of, bricks_of, is_named, layout_in
 from quartermaster.planning.cluster import Desired, NodeView, VolumeView
 
 _MOVED = re.compile(r"\.m\d+$")
-
-
-def is_named(place: BrickPlace, brick: str) -> bool:
-    """One that was made at the second attempt has a longer name."""
-    return brick == place.name or brick.startswith(f"{place.name}.")
 
 
 def unfilled(seen: Seen, volume: VolumeView) -> tuple[int, ...]:

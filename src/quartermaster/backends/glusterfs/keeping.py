@@ -21,6 +21,7 @@ FORGET: dict[str, Any] = {"forget": True}
 NOT_KEPT = "it is not kept by this host"  # why an agent does not delete a volume
 NOT_THERE = "it was made, and the pool does not know it any more"  # why an agent does not keep one
 IN_USE = "it is in use"  # why an agent does not delete one that it keeps
+AWAITED = "gluster deletes only while all do"  # why it does not delete one that nobody uses
 SUPERSEDED = "another host was told to keep it since"  # the same
 
 
@@ -70,10 +71,11 @@ def _last_resort(name: str, hosts: tuple[str, ...], view: ClusterView, members: 
 
 def is_doomed(volume: VolumeView, view: ClusterView) -> bool:
     """Whether somebody has tried to delete it and only others are in the way, and nobody keeps it: what is in it is not
-    wanted any more. As long as somebody uses it, or nobody has said that he does not, it is as good as any other.
+    wanted any more. As long as somebody uses it, or nobody has found that he does not, it is as good as any other: an
+    attempt may fail before it comes to that question.
     """
-    tried = [report for report in _endings(volume, view) if report.current and report.status.state == FAILED]
-    return bool(tried)
+    failed = [report for report in _endings(volume, view) if report.current and report.status.state == FAILED]
+    return any(AWAITED in report.status.message for report in failed)
 
 
 def is_ending(volume: VolumeView, view: ClusterView) -> bool:
@@ -244,9 +246,9 @@ def was_there(report: Report) -> bool:
     return was_finished(report) or bool((report.desired or {}).get("existing"))
 
 
-def is_making(report: Report | None) -> bool:
+def is_making(report: Report) -> bool:
     """Whether it was asked to make the volume, and not to take over or to end what another one has made."""
-    return _keeps(report) and not (report is not None and (report.desired or {}).get("existing"))
+    return _keeps(report) and not (report.desired or {}).get("existing")
 
 
 def reports_of(view: ClusterView, volume: str) -> _Reports:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.amending import amended, old_place, place_of
 from quartermaster.backends.glusterfs.facts import MOVE, BrickPlace, Moved, OpenMove, VolumeFact
-from quartermaster.backends.glusterfs.filling import is_named, unfilled
+from quartermaster.backends.glusterfs.filling import unfilled
 from quartermaster.backends.glusterfs.keeping import is_doomed
 from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
 from quartermaster.backends.glusterfs.seeing import (
@@ -29,6 +29,7 @@ from quartermaster.backends.glusterfs.seeing import (
     beside_another,
     brick_state,
     bricks_of,
+    is_named,
     layout_in,
     owner_of,
     rooms_of,
@@ -133,12 +134,15 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
 
 
 def _dead_beside(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove) -> list[str]:
-    """Copies of the same files on the host that gets the new one: none of them is to live, now or when it is done."""
-    places, width = bricks_of(volume, moved), layout_in(volume.details).width
+    """Copies of the same files on the host that gets the new one: none of them is to live, now or when it is done.
+    They are called as the pool calls them.
+    """
+    places, width, fact = bricks_of(volume, moved), layout_in(volume.details).width, seen.fact(volume.name)
+    names = fact.bricks if fact is not None else ()
     begin = move.position - move.position % width
-    others = [places[at] for at in range(begin, min(begin + width, len(places))) if at != move.position]
-    host = places[move.position].host
-    return [other.name for other in others if other.host == host and brick_state(seen, other)[0] == DEAD]
+    others = [at for at in range(begin, min(begin + width, len(places), len(names))) if at != move.position]
+    beside = [at for at in others if places[at].host == places[move.position].host]
+    return [names[at] for at in beside if brick_state(seen, places[at])[0] == DEAD]
 
 
 def _processes(seen: Seen, volume: VolumeView, move: OpenMove) -> dict[str, str]:

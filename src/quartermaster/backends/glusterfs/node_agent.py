@@ -22,13 +22,14 @@ from quartermaster.backends.glusterfs.belonging import BaseIdentity, bricks_of_o
 from quartermaster.backends.glusterfs.daemon import (
     Identity,
     begin_again,
+    does_not_start,
     end_glusterd,
     ensure_glusterd,
     recorded_identity,
 )
 from quartermaster.backends.glusterfs.facts import BRICK_MARK, NODE, PENDING, PENDING_BASE, VOLUME_PREFIX
 from quartermaster.backends.glusterfs.model import VolumeInfo
-from quartermaster.backends.glusterfs.pool_agent import AGAIN_S
+from quartermaster.backends.glusterfs.pool_agent import AGAIN_S, LOCK, LOCK_S
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host import FileSystem
 from quartermaster.support.deadlines import within
@@ -246,7 +247,9 @@ async def _offer(context: AgentContext) -> tuple[dict[str, Any], HostError | Non
 
 
 async def _ensure(context: AgentContext) -> Identity:
-    await begin_again(context, context.desired.get("stuck", ()))
+    if stuck := does_not_start(context, context.desired.get("stuck", ())):
+        async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):  # in the middle of no change
+            await begin_again(context, stuck)
     return await ensure_glusterd(context, context.desired.get("bind", ""), tls=bool(context.desired.get("tls")))
 
 

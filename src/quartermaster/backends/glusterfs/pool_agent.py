@@ -39,7 +39,9 @@ _COUNTED = 16  # volumes whose entries are counted in one run
 _COMPARED = 4  # the same for volumes with a dead brick, of which each takes ten seconds
 _LOOKS_S = 60.0  # for all that are counted, and again for all that are compared: the run has to end within its time
 _RESTARTED = 16  # the same for volumes whose bricks are started
-_STARTS = 3  # until a brick that does not run has to be started by another glusterd
+# So often, and for so long, a brick is started until another glusterd has to do that: one whose disk is dying is told
+# of by its node before.
+_STARTS, _STUCK_S = 3, 15.0
 _NAMED = 16  # split files of a volume
 _HEAL_AGAIN_S = 10.0
 _FILL_AGAIN_S = 30.0
@@ -78,6 +80,13 @@ class _Waits(msgspec.Struct, frozen=True):
     since: float
 
 
+class _Starts(msgspec.Struct, frozen=True):
+    """Of a brick that does not run all the same: how often gluster said that it was started, and since when."""
+
+    count: int
+    since: float
+
+
 class _Kept(msgspec.Struct):
     """From one run to the next."""
 
@@ -85,7 +94,7 @@ class _Kept(msgspec.Struct):
     empty: dict[str, float] = {}  # volume with a brick that is not filled → since when, or when that was asked for
     quiet: dict[str, tuple[tuple[str, ...], float, int]] = {}  # volume → new bricks, since when, counts of 0
     restarted: str = ""  # the last volume whose bricks were started
-    starts: dict[str, int] = {}  # brick that did not run → how many times it was started since
+    starts: dict[str, _Starts] = {}  # brick that does not run → how that was answered
     counted: str = ""  # the last volume whose entries were counted
     compared: str = ""  # the last volume whose copies were compared
 
@@ -264,14 +273,19 @@ class _Run:
             lost = [name for name in there if name not in online.get(volume.name, ())]
             if lost and volume.started and self._is_ours(volume):
                 ended[volume.name] = lost
-        known = self._kept.starts
-        self._kept.starts = {brick: known.get(brick, 0) for lost in ended.values() for brick in lost}
+        known, now = self._kept.starts, asyncio.get_running_loop().time()
+        self._kept.starts = {brick: known.get(brick, _Starts(0, now)) for lost in ended.values() for brick in lost}
         for volume in _in_turn([one for one in volumes if one.name in ended], self._kept.restarted, _RESTARTED):
             name = self._kept.restarted = volume.name
             await self._try(name, f"starting bricks of {name}", partial(self._start_bricks_of, name))
-            for brick in ended[name]:
-                self._kept.starts[brick] += 1
+            for brick in ended[name] if name not in self._failed else ():
+                before = self._kept.starts[brick]
+                self._kept.starts[brick] = replace(before, count=before.count + 1)
         return bool(ended)
+
+    def _is_stuck(self, brick: str) -> bool:
+        starts, now = self._kept.starts.get(brick), asyncio.get_running_loop().time()
+        return starts is not None and starts.count >= _STARTS and now - starts.since >= _STUCK_S
 
     def _is_dead(self, brick: str) -> bool:
         return brick.rpartition("/")[0] in self.config.dead
@@ -312,7 +326,7 @@ class _Run:
             id=volume.id,
             started=volume.started,
             offline=offline,
-            stuck=tuple(brick for brick in offline if self._kept.starts.get(brick, 0) >= _STARTS),
+            stuck=tuple(brick for brick in offline if self._is_stuck(brick)),
             processes=tuple(running.get(brick.name, "") for brick in volume.bricks),
             peers=self._peers(volume),
         )

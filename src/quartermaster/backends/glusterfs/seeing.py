@@ -92,6 +92,11 @@ def owner_of(key: ClusterKey) -> str:
     return f"{key.namespace}/{key.name}"
 
 
+def is_named(place: BrickPlace, brick: str) -> bool:
+    """One that was made at the second attempt has a longer name."""
+    return brick == place.name or brick.startswith(f"{place.name}.")
+
+
 def see(view: ClusterView) -> Seen:
     memory = read_memory(view.memory)
     facts, report, teller = _pool_facts(view, memory.coordinator)
@@ -99,6 +104,8 @@ def see(view: ClusterView) -> Seen:
     asked = (report.desired or {}) if fresh and report is not None else {}
     if fresh and teller == memory.coordinator:
         memory = _of_these(memory, facts)
+    bricks = {volume.name: bricks_of(volume, memory.moves.get(volume.name)) for volume in view.volumes}
+    ran = _running(facts, bricks)
     return Seen(
         view=view,
         memory=memory,
@@ -109,17 +116,23 @@ def see(view: ClusterView) -> Seen:
         compared=frozenset(asked.get("compare", ())),
         rooted=frozenset(asked.get("rooted", ())),
         clear=frozenset(asked.get("clear", ())),
-        running=_running(facts) if fresh and teller == memory.coordinator else frozenset(),
-        ran=_running(facts),
+        running=ran if fresh and teller == memory.coordinator else frozenset(),
+        ran=ran,
         bases=tuple(base for node in view.nodes for base in _bases(node)),
-        bricks={volume.name: bricks_of(volume, memory.moves.get(volume.name)) for volume in view.volumes},
+        bricks=bricks,
         node_facts={node.host: node_facts(node.report(NODE)) for node in view.nodes if node.host},
     )
 
 
-def _running(facts: PoolFacts) -> frozenset[str]:
-    started = [fact for fact in facts.volumes.values() if fact.started]
-    return frozenset(brick for fact in started for brick in fact.bricks if brick not in fact.offline)
+def _running(facts: PoolFacts, places: Mapping[str, Sequence[BrickPlace]]) -> frozenset[str]:
+    """As the places of our bricks are called, too."""
+    found: set[str] = set()
+    for name, fact in facts.volumes.items():
+        running = [(at, brick) for at, brick in enumerate(fact.bricks) if fact.started and brick not in fact.offline]
+        found.update(brick for _, brick in running)
+        ours = places.get(name, ())
+        found.update(ours[at].name for at, brick in running if at < len(ours) and is_named(ours[at], brick))
+    return frozenset(found)
 
 
 def _of_these(memory: Memory, facts: PoolFacts) -> Memory:

@@ -15,7 +15,7 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.daemon import recorded_identity
 from quartermaster.backends.glusterfs.dwelling import bricks_by_address, bricks_here, paths_to_remove
 from quartermaster.backends.glusterfs.facts import NODE, VOLUME
-from quartermaster.backends.glusterfs.keeping import IN_USE, NOT_KEPT, NOT_THERE, SUPERSEDED
+from quartermaster.backends.glusterfs.keeping import AWAITED, IN_USE, NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import Brick, VolumeInfo
@@ -344,7 +344,7 @@ async def _delete(context: AgentContext, gluster: Gluster, found: VolumeInfo, ke
         # that is refused by the others would keep the volume, and its bricks running.
         what = f"is not of the pool ({away.state_text})" if away.connected else "does not answer"
         raise HostError(
-            f"cannot delete the volume {found.name}: {away.name} {what}, and gluster deletes only while all do",
+            f"cannot delete the volume {found.name}: {away.name} {what}, and {AWAITED}",
             hint="bring its host back, or give it up with `qm node remove NODE --lost`",
         )
     if found.started:
