@@ -23,7 +23,7 @@ Action = Callable[[], Coroutine[Any, Any, bool]]
 LONGEST_S = 40.0
 VERY_LONG_S = 150.0  # longer than data wait for a silent host
 MOST_DISKS = 3
-_STUCK = 0.3  # the chance that a brick which is killed was just being started
+_STUCK = 0.3  # the chance that a brick which is killed is never started again by its glusterd
 
 
 class Hardware:

@@ -116,7 +116,7 @@ class GlusterModel:
             self._bricks.pop((address, path), None)
 
     def get_stuck(self, address: str, path: str) -> None:
-        """It ended while it was being started: its glusterd waits for it for ever, the next one does not."""
+        """Its glusterd never starts it again, and says that it does; the next one starts it."""
         process = self.machines[address].processes.get(DAEMON)
         if process is not None and process.lives and all(host != address for host, _ in self._stuck):
             self._stuck[address, path] = process.pid
