@@ -89,6 +89,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     desired: dict[str, Any] | None
     absent: bool
     status: AssignmentStatus
+    forced: bool = False  # it is to be gone also while somebody uses it
 
     @property
     def current(self) -> bool:

@@ -445,8 +445,9 @@ def unused_consents(node: StorageNode) -> list[str]:
 
 
 def report_of(assignment: Assignment) -> Report:
-    spec = assignment.spec
-    return Report(spec.agent, spec.instance, spec.generation, spec.desired, bool(spec.absent), assignment.status)
+    spec, forced = assignment.spec, marks.DELETE_IN_USE in assignment.metadata.annotations
+    told = (spec.agent, spec.instance, spec.generation, spec.desired, bool(spec.absent))
+    return Report(*told, assignment.status, forced=forced)
 
 
 def _host_name(match: Match) -> str:

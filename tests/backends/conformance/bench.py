@@ -154,12 +154,12 @@ class Bench:
 
     # The agents.
 
-    async def work(self, *, again: bool = False) -> None:
-        """Every living agent does what it is asked for; `again`: also what it has done already."""
+    async def work(self, *, again: bool = False, only: str = "") -> None:
+        """Every living agent does what it is asked for; `again`: also what it has done already; `only`: one kind."""
         for name, assignment in sorted(self.assignments.items()):
             status, spec = assignment.status, assignment.spec
             done = status.state == SUCCEEDED and status.observed_generation == spec.generation
-            if spec.host in self.silent or (done and not again):
+            if spec.host in self.silent or (done and not again) or spec.agent != (only or spec.agent):
                 continue
             try:
                 result = await self.run(assignment)

@@ -186,7 +186,9 @@ class Auditor(Watcher):
             self._witness.violated(RIGHT_BRICK, f"{new.address} has two copies of {volume.name}")
         if not self.is_safe(volume, old) and self.is_safe(volume):
             self._witness.violated(NO_LOSS, f"{volume.name} without {old.address}: {self._describe(volume)}")
-        if not self.judge.verdicts.get(old.name, False) and self.stored(old) is not None:
+        # Two copies on a host is reason enough: one went there while the volume was being deleted and nobody minded.
+        reason = self.judge.verdicts.get(old.name, False) or any(brick.address == old.address for brick in others)
+        if not reason and self.stored(old) is not None:
             self._witness.violated(RIGHT_BRICK, f"{volume.name} gives up {old.address}, and there was no reason to")
         if self._model.serves(old) and self._model.network.reaches(old.address, new.address):
             self._check_healed(volume, others, f"{old.address} is given up")

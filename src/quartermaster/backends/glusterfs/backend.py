@@ -269,12 +269,16 @@ def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
         count = "a volume moves" if len(held) == 1 else f"{len(held)} volumes move"
         return f"{count} to other nodes: {', '.join(held[:_NAMED])}"
     if others := kept_by_nobody(seen, on_it):
-        return f"it has a brick of {', '.join(others[:_NAMED])}, which no PersistentVolume has: {_BY_HAND}"
+        return _kept_for(others)
     if not node.healthy:
         return waiting_for_host(node)
     if leaves_bricks(seen, node):
         return "what its volumes have left on it goes when every copy of them is whole"
     return _who_is_to_be_told(seen, node) or "it is being taken out of the pool"
+
+
+def _kept_for(volumes: Sequence[str]) -> str:
+    return f"it has a brick of {', '.join(volumes[:_NAMED])}, which no PersistentVolume has: {_BY_HAND}"
 
 
 def _who_is_to_be_told(seen: Seen, node: NodeView) -> str:
@@ -298,7 +302,18 @@ def _outcome(seen: Seen, node: NodeView, config: dict[str, Any]) -> NodeOutcome:
         uuid = seen.node_facts[node.host].uuid
         why = seen.facts.failed.get(uuid) or _why_outside(seen.facts.peers.get(uuid))
         return NodeOutcome(DEGRADED if uuid in seen.facts.peers else DEPLOYING, why)
-    return outcome
+    return replace(outcome, message=outcome.message or _why_a_disk_stays(seen, node, config))
+
+
+def _why_a_disk_stays(seen: Seen, node: NodeView, config: Mapping[str, Any]) -> str:
+    """One that is no longer declared and that nobody empties, for its bricks are of volumes in nobody's books."""
+    declared = {one.id for one in node.devices}
+    others = kept_by_nobody(seen, volumes_on(seen, node.host))
+    for entry in [one for one in config["devices"] if one["id"] not in declared]:
+        on_it = [name for name in others if any(f"/{entry['uuid']}/" in one for one in seen.facts.volumes[name].bricks)]
+        if on_it:
+            return f"the disk {entry['path']} is no longer declared, and stays: {_kept_for(on_it)}"
+    return ""
 
 
 def _why_outside(peer: PeerFact | None) -> str:

@@ -78,6 +78,11 @@ def is_doomed(volume: VolumeView, view: ClusterView) -> bool:
     return any(AWAITED in report.status.message for report in failed)
 
 
+def is_forced(volume: VolumeView, view: ClusterView) -> bool:
+    """Whether it is to be deleted whoever uses it."""
+    return any(report.forced for report in _endings(volume, view))
+
+
 def is_ending(volume: VolumeView, view: ClusterView) -> bool:
     """Whether somebody is at deleting it, be it that he has not looked yet whether it is used."""
     return bool(_endings(volume, view))

@@ -12,6 +12,7 @@ import msgspec
 
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.facts import MOVE
+from quartermaster.backends.glusterfs.keeping import IN_USE
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import ALLOW_OPTION, LOCK, LOCK_S
@@ -32,6 +33,7 @@ class MoveConfig(msgspec.Struct, frozen=True):
     needed: int = 0  # of them; none where the volume is being deleted
     returns: bool = False  # the old one may be back by now
     spared: bool = False  # it is not given up while it runs: its host is no node, and perhaps nobody gave it up
+    forced: bool = False  # it is being deleted whoever uses it
     beside: tuple[str, ...] = ()  # copies of the same files on the host of the new one that are dead
     processes: dict[str, str] = {}  # source → the one that ran it when it was known to be whole
 
@@ -57,6 +59,7 @@ class MoveAgent:
             await context.report(f"replacing {config.old} by {config.new}")
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
                 await _refuse_two_on_a_host(gluster, config)
+                await _refuse_used(gluster, config, found)
                 if not found.started and config.dead and not config.needed:
                     await gluster.start(config.volume)  # no brick of a stopped volume is replaced
                 await _refuse_lacking(gluster, config, found)
@@ -115,6 +118,19 @@ async def _refuse_two_on_a_host(gluster: Gluster, config: MoveConfig) -> None:
         raise HostError(
             f"cannot give up the brick {config.old} of {config.volume}: {host} has another copy of the same files",
             hint="another node takes it",
+        )
+
+
+async def _refuse_used(gluster: Gluster, config: MoveConfig, found: VolumeInfo) -> None:
+    """Nothing in it was wanted when that was looked at last, which may be minutes ago. Whoever is to delete it looks
+    again, and says so.
+    """
+    if config.needed or config.forced or not found.started:
+        return
+    if await gluster.users(config.volume):
+        raise HostError(
+            f"cannot give up the brick {config.old} of {config.volume}: {IN_USE}",
+            hint="it is tried again when nobody uses it",
         )
 
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from quartermaster.backends.glusterfs.amending import amended, old_place, place_of
 from quartermaster.backends.glusterfs.facts import MOVE, BrickPlace, Moved, OpenMove, VolumeFact
 from quartermaster.backends.glusterfs.filling import unfilled
-from quartermaster.backends.glusterfs.keeping import is_doomed
+from quartermaster.backends.glusterfs.keeping import is_doomed, is_forced
 from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
@@ -36,7 +36,7 @@ from quartermaster.backends.glusterfs.seeing import (
     share_of,
 )
 from quartermaster.backends.glusterfs.wholeness import LACKING, States, copies_beside, lost_name, may_come_back
-from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, Verdict, VolumeView
+from quartermaster.planning.cluster import DRAIN, Desired, Verdict, VolumeView
 
 AT_ONCE = 4  # volumes of which a brick is on its way
 _USED_BEFORE = "part of a volume"
@@ -108,8 +108,10 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
             "returns": moved.open.returns,
         }
         old, _, _ = old_place(seen, moved.open)
-        if moved.open.dead and moved.open.needed and (old is None or seen.node(old.host) is None):
+        if moved.open.dead and (old is None or seen.node(old.host) is None):
             config["spared"] = True
+        if not moved.open.needed and is_forced(volume, seen.view):
+            config["forced"] = True
         if processes := _processes(seen, volume, moved.open):
             config["processes"] = processes
         if beside := _dead_beside(seen, volume, moved, moved.open):
@@ -210,11 +212,12 @@ def _with_sources(seen: Seen, case: _Case) -> _Case:
     move = case.moved.open
     if move is None or case.places[move.position].name in case.fact.bricks:
         return case
+    old, state, why = old_place(seen, move)
     if case.doomed:
-        unwanted = replace(move, dead=True, sources=(), needed=0, returns=False)
+        returns = old is not None and may_come_back(seen, old)
+        unwanted = replace(move, dead=True, sources=(), needed=0, returns=returns)
         return replace(case, moved=replace(case.moved, open=unwanted))
     known = replace(move, needed=_least(case))
-    old, state, why = old_place(seen, move)
     if old is None and move.dead:
         known = replace(known, sources=())  # it waits: whoever is to give it up finds too few
     elif old is not None and (move.dead or state == DEAD):
@@ -258,17 +261,21 @@ def _sources(seen: Seen, case: _Case, position: int, dead: BrickPlace, why: str)
 
 
 def _dropped(seen: Seen, case: _Case) -> OpenMove | str:
-    """The brick of a host that was given up, or of a disk that is dead: else its node would miss the disk for as long
-    as gluster does not delete the volume, and that may be until another node is ready.
+    """The brick of a host that was given up, or of a disk that can never come back: else its node would miss the disk
+    for as long as gluster does not delete the volume, and that may be until another node is ready. One that is only not
+    found stays: the volume may be kept after all.
     """
+    missed = ""
     for position in _known(seen, case):
         place = case.places[position]
         node, (state, why) = seen.node(place.host), case.states[position]
-        given_up = node is None or node.leaving == ABANDON or (node.leaving == DRAIN and node.lost)
-        if given_up or (state == DEAD and node is not None and not node.lost):
-            about = f"{why}, and {case.volume.name} is being deleted"
-            return _opening(seen, case, position, about, dead=True)
-    return ""
+        is_left = node is None or (node.leaving == DRAIN and node.lost)
+        returns, about = may_come_back(seen, place), f"{why}, and {case.volume.name} is being deleted"
+        if is_left or (state == DEAD and not returns):
+            return _opening(seen, case, position, about, dead=True, returns=returns)
+        if state == DEAD and node is not None and node.healthy:
+            missed = missed or f"{about}: bring it back, or {_give_up(seen, place)}"
+    return missed
 
 
 def _give_up(seen: Seen, place: BrickPlace) -> str:

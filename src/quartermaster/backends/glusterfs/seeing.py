@@ -286,12 +286,23 @@ def shared_zones(seen: Seen) -> dict[str, list[int]]:
 
 
 def bases_in_pool(seen: Seen, node: NodeView) -> list[str]:
-    """Directories in which the pool has bricks of our volumes on a node, wherever they are to be."""
-    uuid = node_facts(node.report(NODE)).uuid
-    bricks = [brick for fact in seen.own_facts.values() for brick in fact.bricks_on(uuid, address_of(node))]
+    """Directories in which the pool has bricks of our volumes on a node, wherever they are to be; and disks of ours
+    with a brick of any volume, for one that no PersistentVolume has any more is still somebody's.
+    """
+    uuid, ours = node_facts(node.report(NODE)).uuid, seen.own_facts
+    bricks = [
+        brick
+        for name, fact in seen.facts.volumes.items()
+        for brick in fact.bricks_on(uuid, address_of(node))
+        if name in ours or is_on_device(_base_of(brick))
+    ]
     moves = [moved.open for moved in seen.memory.moves.values() if moved.open is not None]
     bricks += [move.old for move in moves if move.place is not None and move.place.host == node.host]
-    return [brick.partition(":")[2].rpartition("/")[0] for brick in bricks]
+    return [_base_of(brick) for brick in bricks]
+
+
+def _base_of(brick: str) -> str:
+    return brick.partition(":")[2].rpartition("/")[0]
 
 
 def is_on_device(base: str) -> bool:
