@@ -428,3 +428,32 @@ async def test_a_cluster_with_a_volume_that_cannot_be_written_to_is_not_ready_ei
     plan = await cluster.bench.plan()
     assert (plan.usable.holds, plan.ready.holds) == (False, False)
     assert plan.ready.reason == "VolumesUnusable"
+
+
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        pytest.param({"started": False, "processes": ["", "", ""]}, False, id="before-it-was-started"),
+        pytest.param({"processes": ["", "", ""]}, False, id="without-the-processes-of-its-bricks"),
+        pytest.param({}, True, id="while-it-ran"),
+    ],
+)
+async def test_copies_are_known_to_be_whole_by_a_look_at_a_volume_that_ran(
+    cluster: Cluster, told: dict[str, object], known: bool
+) -> None:
+    """Seed 3302 lost data: the last look was from before the volume was started, and its coordinator away since then;
+    when that was back its own brick lacked something, and served as the copy that was taken for whole.
+    """
+    name, pool = next(
+        (one, two) for one, two in cluster.bench.assignments.items() if two.spec.agent == "glusterfs-pool"
+    )
+    result = pool.status.result or {}
+    seen = {VOLUME: {**result["volumes"][VOLUME], **told}}
+    status = replace(pool.status, result={**result, "volumes": seen})
+    cluster.bench.assignments[name] = replace(pool, status=status)
+    if not known:
+        cluster.bench.memory = {key: text for key, text in cluster.bench.memory.items() if key != "processes"}
+    cluster.lose(pool.spec.host, for_good=False)
+    pull_disk(cluster, "h2" if pool.spec.host != "h2" else "h3")
+    plan = await cluster.bench.plan()
+    assert (read_memory(plan.memory).moves.get(VOLUME) is not None) is known

@@ -94,18 +94,23 @@ def _could_be_written(layout: Layout, position: int, before: tuple[int, ...], no
 def copies_beside(
     seen: Seen, volume: VolumeView, fact: VolumeFact, states: States, position: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(known to be whole, alive) of the other bricks of its set from which it could be made anew."""
+    """(known to be whole, alive) of the other bricks of its set from which it could be made anew. What was told of a
+    volume before it was started says nothing of its bricks; and of one of which nobody knows by which process it was
+    run, nobody can say later whether it was away since.
+    """
     layout, behind = layout_in(volume.details), seen.memory.behind.get(volume.name, ())
+    processes = seen.memory.processes.get(volume.name, ())
     begin = position - position % layout.width
     alive = [
         other
         for other in range(begin, min(begin + layout.width, len(states), len(fact.bricks)))
         if other != position
         and states[other][0] != DEAD
+        and fact.started
         and fact.bricks[other] not in fact.offline
         and not layout.is_arbiter(other)
     ]
-    whole = [other for other in alive if other not in behind]
+    whole = [other for other in alive if other not in behind and any(processes[other : other + 1])]
     return tuple(fact.bricks[at] for at in whole), tuple(fact.bricks[at] for at in alive)
 
 
