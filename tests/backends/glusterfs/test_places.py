@@ -1,9 +1,8 @@
-"""Where a brick is that moves, whatever addresses its host has, and who may mount its volume afterwards."""
+"""Where a brick is that moves, whatever addresses its host has."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,7 @@ from msgspec.structs import replace
 from quartermaster.backends.glusterfs.amending import place_of
 from quartermaster.backends.glusterfs.facts import Moved
 from quartermaster.backends.glusterfs.seeing import see
-from quartermaster.backends.glusterfs.tool import Gluster
-from quartermaster.resources.orchestration import (
-    Host,
-    HostSpec,
-)
-from quartermaster.support.errors import CommandError
+from quartermaster.resources.orchestration import Host, HostSpec
 
 from .modelled import VOLUME, Cluster
 
@@ -130,32 +124,3 @@ async def test_a_dead_brick_of_which_nobody_knows_where_it_is_is_not_given_up(cl
     assert move.config is not None
     assert (move.config["sources"], move.config["needed"]) == ([], 1)
     assert "on which node gl3:/srv/elsewhere/one is nobody knows" in plan.details["stuck"]
-
-
-async def test_who_may_mount_a_volume_is_said_again_when_a_brick_was_replaced(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each glusterd has put its own names for the peers there, and two that differ refuse each other later."""
-    cluster.bench.add("h4")
-    await cluster.rounds(4)
-    cluster.gluster.commands_run.clear()
-    say, said = Gluster.set_options, list[dict[str, str]]()
-
-    async def fails_once(gluster: Gluster, name: str, options: Mapping[str, str]) -> None:
-        said.append(dict(options))
-        if len(said) == 1:
-            raise CommandError("cannot set the options: Another transaction is in progress")
-        await say(gluster, name, options)
-
-    monkeypatch.setattr(Gluster, "set_options", fails_once)
-    cluster.lose("h3")
-    await cluster.rounds()
-    assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
-    words = [argv for _, argv in cluster.gluster.commands_run]
-    replaced = next(at for at, argv in enumerate(words) if "replace-brick" in argv)
-    addresses = ",".join(cluster.bench.address(host) for host in ("h1", "h2", "h3", "h4"))
-    assert said[:2] == [{"auth.allow": addresses}] * 2, "a run that failed there is made up for"
-    assert any(argv[-4:] == ("set", VOLUME, "auth.allow", addresses) for argv in words[replaced:])
-    count = len(said)
-    await cluster.rounds(2)
-    assert len(said) == count

@@ -15,6 +15,7 @@ import msgspec
 NODE = "glusterd"  # the agents; by their names the one of the node comes first
 POOL = "glusterfs-pool"
 MOVE = "glusterfs-move"
+MOVE_PREFIX = "brick-"  # of the instances of that, before the name of a volume
 ROOT = "glusterfs-root"
 VOLUME = "glusterfs-volume"
 

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.glusterfs.facts import MOVE
+from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX
 from quartermaster.backends.glusterfs.keeping import IN_USE
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import VolumeInfo
-from quartermaster.backends.glusterfs.pool_agent import ALLOW_OPTION, LOCK, LOCK_S
+from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, ALLOW_OPTION, LOCK, LOCK_S
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.wholeness import LACKING
 from quartermaster.host.files import remove, write_whole
@@ -35,6 +35,7 @@ class MoveConfig(msgspec.Struct, frozen=True):
     spared: bool = False  # it is not given up while it runs: its host is no node, and perhaps nobody gave it up
     forced: bool = False  # it is being deleted whoever uses it
     beside: tuple[str, ...] = ()  # copies of the same files on the host of the new one that are dead
+    allow: str = ""  # who may mount the volume
     processes: dict[str, str] = {}  # source → the one that ran it when it was known to be whole
 
 
@@ -50,11 +51,11 @@ class MoveAgent:
     async def configure_local_service(self, context: AgentContext) -> dict[str, Any]:
         config = msgspec.convert(context.desired, MoveConfig)
         gluster = Gluster(context.machine.commands)
+        await _admit_after_all(context, gluster, config.volume)
         found = await gluster.volume(config.volume)
         if found is None:
             raise HostError(f"cannot move a brick of {config.volume}: there is no such volume")
         names = [brick.name for brick in found.bricks]
-        admitted = context.directory / f"{config.volume}.allow"
         if config.old in names:
             await context.report(f"replacing {config.old} by {config.new}")
             async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
@@ -64,43 +65,66 @@ class MoveAgent:
                     await gluster.start(config.volume)  # no brick of a stopped volume is replaced
                 await _refuse_lacking(gluster, config, found)
                 await _refuse_last_copy(gluster, config, found)  # last: who goes away after this look is not noticed
-                write_whole(admitted, _allowed(found).encode())
+                note = _note_of(context, config.volume)
+                write_whole(note, _allowed(config, found).encode())
                 if found.width == 1 and not config.needed:
                     await gluster.exchange_brick(found, config.old, config.new)
                 else:
                     await gluster.replace_brick(config.volume, config.old, config.new)
-                await _admit_anew(gluster, config.volume, admitted)
+                await _admit_anew(gluster, config.volume, note)
             self._looks.forget(context)
         elif config.new not in names:
             raise HostError(
                 f"cannot move a brick of {config.volume}: neither {config.old} nor {config.new} is one of its bricks"
             )
-        elif admitted.exists():
-            async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
-                await _admit_anew(gluster, config.volume, admitted)
         return {"brick": config.new}
 
     async def destroy_local_service(self, context: AgentContext) -> None:
-        """Nothing is kept here."""
+        """A brick that is not to move after all stays where it is; who may mount its volume is said all the same."""
+        await _admit_after_all(context, Gluster(context.machine.commands), context.instance.removeprefix(MOVE_PREFIX))
 
 
-def _allowed(found: VolumeInfo) -> str:
-    """What was before, too, where an earlier replacement has left its own."""
-    return found.options.get(_BEFORE_OPTION) or found.options.get(ALLOW_OPTION, "")
+def _note_of(context: AgentContext, volume: str) -> Path:
+    """Who may mount the volume, from before a brick of it is replaced until that was said again."""
+    return context.directory / f"{volume}.allow"
 
 
-async def _admit_anew(gluster: Gluster, volume: str, admitted: Path) -> None:
-    """Who may mount the volume, in the words of before. While a brick is replaced every glusterd admits the peers by
-    the names that it has for them itself, and does not take that back: two that differ in it refuse each other when one
-    of them is started again.
+def _allowed(config: MoveConfig, found: VolumeInfo) -> str:
+    """Of a volume that somebody else made, what he has set: without the peers that gluster has added while a brick was
+    replaced by a host that could not take them away any more.
     """
-    if allowed := _noted(admitted):
+    now, before = found.options.get(ALLOW_OPTION, ""), found.options.get(_BEFORE_OPTION, "")
+    if config.allow and ADOPTED_OPTION not in found.options:
+        return config.allow
+    return before if before and now.startswith(f"{before},") else now
+
+
+async def _admit_after_all(context: AgentContext, gluster: Gluster, volume: str) -> None:
+    """What an earlier run could not: it was cut off, or gluster refused. A replacement that failed has told some of the
+    hosts to admit the peers, and others not.
+    """
+    note = _note_of(context, volume)
+    if not note.exists():
+        return
+    async with context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
+        if await gluster.volume(volume) is None:
+            remove(note)
+        else:
+            await _admit_anew(gluster, volume, note)
+
+
+async def _admit_anew(gluster: Gluster, volume: str, note: Path) -> None:
+    """Who may mount the volume, in our words. While a brick is replaced every glusterd admits the peers by the names
+    that it has for them itself, and does not take that back: two that differ in it refuse each other when one of them
+    is started again.
+    """
+    if allowed := _noted(note):
         await gluster.set_options(volume, {ALLOW_OPTION: allowed})
-    remove(admitted)
+    remove(note)
 
 
-def _noted(admitted: Path) -> str:
-    return admitted.read_text()
+def _noted(note: Path) -> str:
+    return note.read_text()
 
 
 async def _refuse_two_on_a_host(gluster: Gluster, config: MoveConfig) -> None:

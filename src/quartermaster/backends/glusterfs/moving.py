@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.amending import amended, old_place, place_of
-from quartermaster.backends.glusterfs.facts import MOVE, BrickPlace, Moved, OpenMove, VolumeFact
+from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX, BrickPlace, Moved, OpenMove, VolumeFact
 from quartermaster.backends.glusterfs.filling import unfilled
 from quartermaster.backends.glusterfs.keeping import is_doomed, is_forced
 from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
@@ -35,6 +35,7 @@ from quartermaster.backends.glusterfs.seeing import (
     rooms_of,
     share_of,
 )
+from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.backends.glusterfs.wholeness import LACKING, States, copies_beside, lost_name, may_come_back
 from quartermaster.planning.cluster import DRAIN, Desired, Verdict, VolumeView
 
@@ -106,6 +107,7 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
             "sources": list(moved.open.sources),
             "needed": moved.open.needed,
             "returns": moved.open.returns,
+            "allow": allowed_clients(seen.view),
         }
         old, _, _ = old_place(seen, moved.open)
         if moved.open.dead and (old is None or seen.node(old.host) is None):
@@ -116,7 +118,7 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
             config["processes"] = processes
         if beside := _dead_beside(seen, volume, moved, moved.open):
             config["beside"] = beside
-        instance = f"brick-{volume.name}"
+        instance = f"{MOVE_PREFIX}{volume.name}"
         wanted[coordinator, instance] = Desired(
             coordinator,
             MOVE,
