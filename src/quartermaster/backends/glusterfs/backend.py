@@ -18,7 +18,7 @@ from quartermaster.backends.glusterfs.cleaning import (
     bricks_to_remove,
     has_to_clean,
     known_whole,
-    leaves_bricks,
+    why_not_clean,
 )
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
@@ -159,8 +159,8 @@ def _with_bricks(seen: Seen, node: NodeView) -> list[Mapping[str, Any]]:
     """Of the disks that its agent was told of, those that are not known to be empty."""
     report = node.report(NODE)
     before = ((report.desired if report is not None else None) or {}).get("devices", ())
-    bricks = seen.node_facts[node.host].bricks
-    empty = [base for base, names in bricks.items() if not names]
+    facts = seen.node_facts[node.host]
+    empty = [base for base, names in facts.bricks.items() if not names and base not in facts.removing]
     return [one for one in before if not any(base.endswith(f"/{one['uuid']}") for base in empty)]
 
 
@@ -272,9 +272,7 @@ def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
         return _kept_for(others)
     if not node.healthy:
         return waiting_for_host(node)
-    if leaves_bricks(seen, node):
-        return "what its volumes have left on it goes when every copy of them is whole"
-    return _who_is_to_be_told(seen, node) or "it is being taken out of the pool"
+    return why_not_clean(seen, node) or _who_is_to_be_told(seen, node) or "it is being taken out of the pool"
 
 
 def _kept_for(volumes: Sequence[str]) -> str:

@@ -55,8 +55,26 @@ def leaves_bricks(seen: Seen, node: NodeView) -> bool:
     report = node.report(NODE)
     if report is None or (report.current and report.status.state == FAILED):
         return False
-    lost = [base for base in seen.node_facts[node.host].bricks if _is_dead(seen, node, base)]
-    return any(base not in lost and not _is_nobodys(seen, _volume_of(name)) for base, name in _superseded(seen, node))
+    return _is_removing(seen, node) or bool(_bases_to_clean(seen, node))
+
+
+def why_not_clean(seen: Seen, node: NodeView) -> str:
+    """ "" where nothing is left that its agent can remove."""
+    if not leaves_bricks(seen, node):
+        return ""
+    when = "is being removed" if _is_removing(seen, node) else "goes when every copy of them is whole"
+    return f"what its volumes have left on it {when}"
+
+
+def _is_removing(seen: Seen, node: NodeView) -> bool:
+    """Whether its agent is at it, and has not come to its end yet."""
+    return any(not _is_dead(seen, node, base) for base in seen.node_facts[node.host].removing)
+
+
+def _bases_to_clean(seen: Seen, node: NodeView) -> list[str]:
+    """With something that nobody would have there. What a volume in nobody's books has left stays."""
+    bases = {base for base, name in _superseded(seen, node) if not _is_nobodys(seen, _volume_of(name))}
+    return sorted(base for base in bases if not _is_dead(seen, node, base))
 
 
 def _left_over(seen: Seen, node: NodeView) -> list[str]:

@@ -76,6 +76,7 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     bricks: dict[str, dict[str, int]] = {}  # base → directory in it → entries to be healed
     ours: dict[str, tuple[str, ...]] = {}  # directory that others use too → in it, what is known to be a brick of ours
+    removing: dict[str, tuple[str, ...]] = {}  # base → bricks whose removal takes longer than one run has
     dead: dict[str, str] = {}  # base → why nothing can be read there
 
 

@@ -236,8 +236,10 @@ def _directories_offered(report: Report | None) -> Sequence[str]:
 
 def directories_with_bricks(seen: Seen, node: NodeView) -> list[str]:
     """Of those that are offered: one that was dropped stays until what is left of bricks in it is removed."""
-    found, offered = bricks_of_ours(seen, node) if node.host else {}, _directories_offered(node.report(NODE))
-    return [base for base, names in found.items() if base in offered and names]
+    if not node.host:
+        return []
+    found, removing = bricks_of_ours(seen, node), seen.node_facts[node.host].removing
+    return [base for base in _directories_offered(node.report(NODE)) if found.get(base) or base in removing]
 
 
 def bricks_of_ours(seen: Seen, node: NodeView) -> dict[str, list[str]]:
