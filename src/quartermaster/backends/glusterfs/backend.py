@@ -16,6 +16,7 @@ from quartermaster.backends.glusterfs.adopter import GlusterAdopter
 from quartermaster.backends.glusterfs.cleaning import (
     EMPTIED,
     bricks_to_remove,
+    disks_to_clean,
     has_to_clean,
     known_whole,
     why_not_clean,
@@ -209,7 +210,8 @@ def _told_before(node: NodeView) -> dict[str, Any]:
 def _declared(seen: Seen, node: NodeView) -> dict[str, Any]:
     # A brick that is to be elsewhere is where it was until the pool says otherwise: to give up its disk is to name it.
     needed = [*(place.base for _, _, place in seen.bricks_on(node.host)), *bases_in_pool(seen, node)]
-    bases = dict.fromkeys([*needed, *directories_with_bricks(seen, node)])
+    left = [*directories_with_bricks(seen, node), *disks_to_clean(seen, node)]
+    bases = dict.fromkeys([*needed, *left])
     held = [VolumeView("", 0, (node.host,), {BASE: base}) for base in bases]
     stated = node.node.spec.storage_network.ips if node.node.spec.storage_network is not None else ()
     offers = offered(seen.view.key, node, node.report(NODE), held)
@@ -304,13 +306,17 @@ def _outcome(seen: Seen, node: NodeView, config: dict[str, Any]) -> NodeOutcome:
 
 
 def _why_a_disk_stays(seen: Seen, node: NodeView, config: Mapping[str, Any]) -> str:
-    """One that is no longer declared and that nobody empties, for its bricks are of volumes in nobody's books."""
+    """One that is no longer declared, and that nobody empties, for its bricks are of volumes in nobody's books, or on
+    which something is left that cannot be removed yet.
+    """
     declared = {one.id for one in node.devices}
     others = kept_by_nobody(seen, volumes_on(seen, node.host))
     for entry in [one for one in config["devices"] if one["id"] not in declared]:
         on_it = [name for name in others if any(f"/{entry['uuid']}/" in one for one in seen.facts.volumes[name].bricks)]
-        if on_it:
-            return f"the disk {entry['path']} is no longer declared, and stays: {_kept_for(on_it)}"
+        is_left = any(base.endswith(f"/{entry['uuid']}") for base in disks_to_clean(seen, node))
+        why = _kept_for(on_it) if on_it else why_not_clean(seen, node) if is_left else ""
+        if why:
+            return f"the disk {entry['path']} is no longer declared, and stays: {why}"
     return ""
 
 
