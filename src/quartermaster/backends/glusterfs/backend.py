@@ -53,6 +53,7 @@ from quartermaster.backends.glusterfs.seeing import (
     in_pool,
     layout_in,
     owner_of,
+    promised_to_nobody,
     see,
     share_of,
 )
@@ -110,10 +111,11 @@ class GlusterBackend:
         assignments: list[Desired] = []
         outcomes: dict[str, NodeOutcome] = {}
         removable: list[str] = []
+        kept = promised_to_nobody(seen)
         for node in view.nodes:
             wanted, outcome, gone = _plan_node(seen, node, moves)
             assignments += wanted
-            outcomes[node.name] = _measured(seen, node, outcome)
+            outcomes[node.name] = _measured(seen, node, outcome, kept)
             removable += [node.name] if gone else []
         assignments += pool_assignments(seen, coordinator, members, moves.moved)
         assignments += move_assignments(seen, moves, coordinator)
@@ -332,7 +334,7 @@ def _trouble(device: ChosenDevice) -> str:
     return f"{device.message}: put it back, or give it up by naming {device.id} in spec.wipe"
 
 
-def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
+def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome, kept: Mapping[tuple[str, str], int]) -> NodeOutcome:
     report = node.report(NODE)
     desired = (report.desired if report is not None and report.done else None) or {}
     in_use = {entry["path"]: IN_USE for entry in desired.get("devices", ())}
@@ -353,4 +355,5 @@ def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
         share_of(layout_in(volume.details), volume.size, len(seen.bricks[volume.name]), position)
         for volume, position, _ in seen.bricks_on(node.host)
     )
+    used += sum(share for (host, _), share in kept.items() if host == node.host)
     return replace(outcome, total=total, used=used, in_use=in_use)

@@ -316,7 +316,7 @@ def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:
     """Where a brick may go now: on nodes that are ready and in the pool, less what was promised, and no more than is
     free where others write too. `without` is a volume that is being placed.
     """
-    used: dict[tuple[str, str], int] = {}
+    used = promised_to_nobody(seen, without=without)
     own: dict[tuple[str, str], int] = {}
     for volume in seen.view.volumes:
         layout, places = layout_in(volume.details), seen.bricks[volume.name]
@@ -338,6 +338,22 @@ def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:
             free = min(free, base.available - base.total // _RESERVE + own.get(where, 0))
         rooms.append(Room(base.node, base.host, base.address, base.zone, base.path, free))
     return rooms
+
+
+def promised_to_nobody(seen: Seen, *, without: str = "") -> dict[tuple[str, str], int]:
+    """Host and directory → what bricks of volumes in nobody's books may come to hold there: these may be written to as
+    before. One that does not say its size is not counted, nor one that was deleted and is only not looked for since.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for name, fact in seen.facts.volumes.items():
+        if name in seen.bricks or name == without or fact.id in seen.memory.ended or not fact.promised:
+            continue
+        for node in [one for one in seen.view.nodes if one.host]:
+            for brick in fact.bricks_on(seen.node_facts[node.host].uuid, address_of(node)):
+                share = fact.promised[fact.bricks.index(brick) % len(fact.promised)]
+                where = node.host, _base_of(brick)
+                found[where] = found.get(where, 0) + share
+    return found
 
 
 def share_of(layout: Layout, size: int, bricks: int, position: int) -> int:
