@@ -102,8 +102,7 @@ class HostDirectories:
         return await self._remove(path)
 
     async def finish_removals(self, path: str, prefix: str, *, having: str = "") -> bool:
-        begun = [name for name in await self.entries(path) if is_being_removed(name, prefix)]
-        begun = [name for name in begun if not having or await self.attribute(f"{path}/{name}", having) is not None]
+        begun = await begun_removals(self, path, prefix, having=having)
         return any([await self._remove(f"{path}/{name[1:].removesuffix(_REMOVING)}") for name in begun])
 
     async def _remove(self, path: str) -> bool:
@@ -158,6 +157,12 @@ class HostDirectories:
         except OSError as error:
             raise HostError(f"cannot write {path}: {error.strerror}") from error
         return True
+
+
+async def begun_removals(directories: Directories, path: str, prefix: str, *, having: str = "") -> list[str]:
+    """With which of them `finish_removals` goes on, by the names that they have now."""
+    begun = [name for name in await directories.entries(path) if is_being_removed(name, prefix)]
+    return [name for name in begun if not having or await directories.attribute(f"{path}/{name}", having) is not None]
 
 
 def removing_path(path: str) -> str:

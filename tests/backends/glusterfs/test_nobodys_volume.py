@@ -6,9 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from quartermaster.backends.base import Placement
+from quartermaster.backends.glusterfs.facts import SIZE_OPTION
+from quartermaster.backends.glusterfs.model import Brick, VolumeInfo
+from quartermaster.backends.glusterfs.promises import promised_by
+from quartermaster.backends.glusterfs.seeing import rooms_of, see
 from quartermaster.planning.outcomes import READY
 
-from .modelled import VOLUME, Cluster
+from .modelled import GIB, VOLUME, Cluster
+
+BIG = "pvc-big"
 
 
 @pytest.fixture
@@ -19,10 +26,19 @@ async def cluster(tmp_path: Path) -> Cluster:
     return made
 
 
-def forget_volume(cluster: Cluster) -> None:
-    del cluster.bench.volumes[VOLUME]
-    for name in [name for name, one in cluster.bench.assignments.items() if one.spec.instance == VOLUME]:
+def forget_volume(cluster: Cluster, volume: str = VOLUME) -> None:
+    del cluster.bench.volumes[volume]
+    for name in [name for name, one in cluster.bench.assignments.items() if one.spec.instance == volume]:
         del cluster.bench.assignments[name]
+
+
+async def free(cluster: Cluster) -> list[int]:
+    return [room.free for room in rooms_of(see(await cluster.bench.view()))]
+
+
+async def is_placed(cluster: Cluster, name: str, size: int) -> bool:
+    placed = cluster.bench.backend.volumes().place(cluster.bench.request(name, size), await cluster.bench.view())
+    return isinstance(placed, Placement)
 
 
 def holds_its_brick(cluster: Cluster, host: str) -> bool:
@@ -54,3 +70,58 @@ async def test_so_does_the_only_disk_of_a_node(cluster: Cluster) -> None:
     plan = await cluster.rounds(4)
     assert holds_its_brick(cluster, "h2")
     assert plan.nodes["h2"].state == READY
+
+
+async def test_its_room_is_not_promised_again_at_any_moment_until_it_is_deleted(cluster: Cluster) -> None:
+    await cluster.bench.make(BIG, 8 * GIB)
+    plan = await cluster.rounds(2)
+    before, used = await free(cluster), plan.nodes["h1"].used
+    forget_volume(cluster, BIG)
+    for _ in range(3):
+        assert await free(cluster) == before
+        assert not await is_placed(cluster, "pvc-new", 8 * GIB)
+        plan = await cluster.round()
+        assert plan.nodes["h1"].used == used
+    del cluster.gluster.pool_of(cluster.bench.address("h1")).volumes[BIG]
+    await cluster.rounds(2)
+    assert await is_placed(cluster, "pvc-new", 8 * GIB)
+
+
+async def test_of_one_that_was_deleted_the_room_is_free_at_once(cluster: Cluster) -> None:
+    """Before the pool was looked at again: a claim that comes now need not wait."""
+    before = await free(cluster)
+    await cluster.bench.make(BIG, 8 * GIB)
+    await cluster.rounds(2)
+    fact = see(await cluster.bench.view()).facts.volumes[BIG]
+    forget_volume(cluster, BIG)
+    cluster.bench.memory["ended"] = f'["{fact.id}"]'
+    assert await free(cluster) == before
+
+
+async def test_an_attempt_to_make_a_volume_is_no_reason_against_making_it_again(cluster: Cluster) -> None:
+    await cluster.bench.make(BIG, 8 * GIB)
+    await cluster.rounds(2)
+    forget_volume(cluster, BIG)
+    assert await is_placed(cluster, BIG, 8 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("layout", "bricks", "promised"),
+    [
+        ({"replica": 3}, 3, (8 * GIB,)),
+        ({"replica": 3}, 6, (4 * GIB,)),
+        ({"replica": 1}, 2, (4 * GIB,)),
+        ({"replica": 3, "arbiter": 1}, 3, (8 * GIB, 8 * GIB, GIB >> 3)),
+        ({"disperse": 6, "redundancy": 2}, 6, (2 * GIB,)),
+    ],
+)
+def test_a_volume_says_what_each_of_its_bricks_may_come_to_hold(
+    layout: dict[str, int], bricks: int, promised: tuple[int, ...]
+) -> None:
+    made = tuple(Brick(f"10.0.0.{one}:/b/{BIG}", str(one)) for one in range(bricks))
+    volume = VolumeInfo(BIG, "1", True, made, **layout, options={SIZE_OPTION: str(8 * GIB)})
+    assert promised_by(volume) == promised
+
+
+def test_one_that_does_not_say_its_size_promises_nothing() -> None:
+    assert promised_by(VolumeInfo(BIG, "1", True, (Brick("10.0.0.1:/b/x", "1"),))) == ()

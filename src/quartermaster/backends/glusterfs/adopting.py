@@ -13,14 +13,13 @@ from pathlib import PurePosixPath
 import msgspec
 
 from quartermaster.backends.base import Placement
-from quartermaster.backends.glusterfs.facts import BrickPlace
+from quartermaster.backends.glusterfs.facts import SIZE_OPTION, BrickPlace
 from quartermaster.backends.glusterfs.keeping import is_by_hand
-from quartermaster.backends.glusterfs.layouts import Layout
+from quartermaster.backends.glusterfs.layouts import Layout, layout_made
 from quartermaster.backends.glusterfs.model import Brick, Peer, VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import OWNER_OPTION
 from quartermaster.backends.glusterfs.seeing import owner_of
 from quartermaster.backends.glusterfs.survey import CLAIM_OPTION, Survey, SurveyedDisk
-from quartermaster.backends.glusterfs.volume_agent import SIZE_OPTION
 from quartermaster.planning.cluster import ClusterKey
 from quartermaster.resources.names import check_dns_label
 from quartermaster.resources.storage import DEFAULT_CLUSTER
@@ -195,7 +194,7 @@ class _Reader:
         notes: list[str] = []
         for volume in sorted(teller.volumes, key=lambda one: one.name):
             owner = volume.options.get(OWNER_OPTION, "")
-            layout = _layout(volume)
+            layout = layout_made(volume)
             if owner not in ("", self._owner):
                 notes.append(f"volume {volume.name} belongs to {owner}, and is left alone")
             elif not _INSTANCE.fullmatch(volume.name) or check_dns_label(volume.name):
@@ -256,12 +255,6 @@ class _Reader:
         survey = self._members.get(place.host)
         base = survey.bases.get(place.base) if survey is not None else None
         return base.total if base is not None else 0
-
-
-def _layout(volume: VolumeInfo) -> Layout:
-    if volume.disperse:
-        return Layout(data=volume.disperse - volume.redundancy, redundancy=volume.redundancy)
-    return Layout(replicas=volume.replica, arbiter=bool(volume.arbiter))
 
 
 def describe(pool: FoundPool) -> Iterator[str]:

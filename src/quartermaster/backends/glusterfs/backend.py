@@ -16,9 +16,10 @@ from quartermaster.backends.glusterfs.adopter import GlusterAdopter
 from quartermaster.backends.glusterfs.cleaning import (
     EMPTIED,
     bricks_to_remove,
+    disks_to_clean,
     has_to_clean,
     known_whole,
-    leaves_bricks,
+    why_not_clean,
 )
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
@@ -52,6 +53,7 @@ from quartermaster.backends.glusterfs.seeing import (
     in_pool,
     layout_in,
     owner_of,
+    promised_to_nobody,
     see,
     share_of,
 )
@@ -109,10 +111,11 @@ class GlusterBackend:
         assignments: list[Desired] = []
         outcomes: dict[str, NodeOutcome] = {}
         removable: list[str] = []
+        kept = promised_to_nobody(seen)
         for node in view.nodes:
             wanted, outcome, gone = _plan_node(seen, node, moves)
             assignments += wanted
-            outcomes[node.name] = _measured(seen, node, outcome)
+            outcomes[node.name] = _measured(seen, node, outcome, kept)
             removable += [node.name] if gone else []
         assignments += pool_assignments(seen, coordinator, members, moves.moved)
         assignments += move_assignments(seen, moves, coordinator)
@@ -159,8 +162,8 @@ def _with_bricks(seen: Seen, node: NodeView) -> list[Mapping[str, Any]]:
     """Of the disks that its agent was told of, those that are not known to be empty."""
     report = node.report(NODE)
     before = ((report.desired if report is not None else None) or {}).get("devices", ())
-    bricks = seen.node_facts[node.host].bricks
-    empty = [base for base, names in bricks.items() if not names]
+    facts = seen.node_facts[node.host]
+    empty = [base for base, names in facts.bricks.items() if not names and base not in facts.removing]
     return [one for one in before if not any(base.endswith(f"/{one['uuid']}") for base in empty)]
 
 
@@ -209,7 +212,8 @@ def _told_before(node: NodeView) -> dict[str, Any]:
 def _declared(seen: Seen, node: NodeView) -> dict[str, Any]:
     # A brick that is to be elsewhere is where it was until the pool says otherwise: to give up its disk is to name it.
     needed = [*(place.base for _, _, place in seen.bricks_on(node.host)), *bases_in_pool(seen, node)]
-    bases = dict.fromkeys([*needed, *directories_with_bricks(seen, node)])
+    left = [*directories_with_bricks(seen, node), *disks_to_clean(seen, node)]
+    bases = dict.fromkeys([*needed, *left])
     held = [VolumeView("", 0, (node.host,), {BASE: base}) for base in bases]
     stated = node.node.spec.storage_network.ips if node.node.spec.storage_network is not None else ()
     offers = offered(seen.view.key, node, node.report(NODE), held)
@@ -272,9 +276,7 @@ def _why_it_stays(seen: Seen, node: NodeView, moves: Moves) -> str:
         return _kept_for(others)
     if not node.healthy:
         return waiting_for_host(node)
-    if leaves_bricks(seen, node):
-        return "what its volumes have left on it goes when every copy of them is whole"
-    return _who_is_to_be_told(seen, node) or "it is being taken out of the pool"
+    return why_not_clean(seen, node) or _who_is_to_be_told(seen, node) or "it is being taken out of the pool"
 
 
 def _kept_for(volumes: Sequence[str]) -> str:
@@ -306,13 +308,17 @@ def _outcome(seen: Seen, node: NodeView, config: dict[str, Any]) -> NodeOutcome:
 
 
 def _why_a_disk_stays(seen: Seen, node: NodeView, config: Mapping[str, Any]) -> str:
-    """One that is no longer declared and that nobody empties, for its bricks are of volumes in nobody's books."""
+    """One that is no longer declared, and that nobody empties, for its bricks are of volumes in nobody's books, or on
+    which something is left that cannot be removed yet.
+    """
     declared = {one.id for one in node.devices}
     others = kept_by_nobody(seen, volumes_on(seen, node.host))
     for entry in [one for one in config["devices"] if one["id"] not in declared]:
         on_it = [name for name in others if any(f"/{entry['uuid']}/" in one for one in seen.facts.volumes[name].bricks)]
-        if on_it:
-            return f"the disk {entry['path']} is no longer declared, and stays: {_kept_for(on_it)}"
+        is_left = any(base.endswith(f"/{entry['uuid']}") for base in disks_to_clean(seen, node))
+        why = _kept_for(on_it) if on_it else why_not_clean(seen, node) if is_left else ""
+        if why:
+            return f"the disk {entry['path']} is no longer declared, and stays: {why}"
     return ""
 
 
@@ -328,7 +334,7 @@ def _trouble(device: ChosenDevice) -> str:
     return f"{device.message}: put it back, or give it up by naming {device.id} in spec.wipe"
 
 
-def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
+def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome, kept: Mapping[tuple[str, str], int]) -> NodeOutcome:
     report = node.report(NODE)
     desired = (report.desired if report is not None and report.done else None) or {}
     in_use = {entry["path"]: IN_USE for entry in desired.get("devices", ())}
@@ -349,4 +355,5 @@ def _measured(seen: Seen, node: NodeView, outcome: NodeOutcome) -> NodeOutcome:
         share_of(layout_in(volume.details), volume.size, len(seen.bricks[volume.name]), position)
         for volume, position, _ in seen.bricks_on(node.host)
     )
+    used += sum(share for (host, _), share in kept.items() if host == node.host)
     return replace(outcome, total=total, used=used, in_use=in_use)

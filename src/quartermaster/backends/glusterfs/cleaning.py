@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from quartermaster.backends.glusterfs.facts import NODE, BrickPlace, VolumeFact
 from quartermaster.backends.glusterfs.seeing import DEAD, Seen, address_of, brick_state, bricks_of_ours, layout_in
-from quartermaster.planning.cluster import NodeView
+from quartermaster.planning.cluster import NodeView, Report
 from quartermaster.resources.orchestration import FAILED, SUCCEEDED
 
 EMPTIED = "emptied"  # told to a node that leaves, when the pool has no brick of it any more
@@ -55,8 +55,52 @@ def leaves_bricks(seen: Seen, node: NodeView) -> bool:
     report = node.report(NODE)
     if report is None or (report.current and report.status.state == FAILED):
         return False
-    lost = [base for base in seen.node_facts[node.host].bricks if _is_dead(seen, node, base)]
-    return any(base not in lost and not _is_nobodys(seen, _volume_of(name)) for base, name in _superseded(seen, node))
+    return _is_removing(seen, node) or bool(_bases_to_clean(seen, node))
+
+
+def why_not_clean(seen: Seen, node: NodeView) -> str:
+    """Nothing is said where nothing is left that its agent can remove."""
+    if not leaves_bricks(seen, node):
+        return ""
+    when = "is being removed" if _is_removing(seen, node) else "goes when every copy of them is whole"
+    return f"what its volumes have left on it {when}"
+
+
+def disks_to_clean(seen: Seen, node: NodeView) -> list[str]:
+    """Of the disks that its agent has and that are declared no more, those that are not let go yet: with bricks on them
+    nobody would take them back. One that is gone is not waited for; nor is the last one where the agent fails, for that
+    may be the fault of the disk.
+    """
+    report = node.report(NODE)
+    dropped = _dropped_disks(node, report) if node.host else []
+    if report is None or not dropped:
+        return []
+    if report.current and report.status.state == FAILED and not (node.devices or node.directories):
+        return []
+    bases = {*_bases_to_clean(seen, node), *_bases_at_work(seen, node)}
+    return sorted(base for base in bases if any(base.endswith(f"/{uuid}") for uuid in dropped))
+
+
+def _dropped_disks(node: NodeView, report: Report | None) -> list[str]:
+    """The UUIDs of their file systems."""
+    listed = ((report.desired if report is not None else None) or {}).get("devices", ())
+    declared = {name for one in node.devices for name in (one.id, one.path)}
+    return [entry["uuid"] for entry in listed if (entry["id"] or entry["path"]) not in declared]
+
+
+def _is_removing(seen: Seen, node: NodeView) -> bool:
+    """Whether its agent is at it, and has not come to its end yet."""
+    return bool(_bases_at_work(seen, node))
+
+
+def _bases_at_work(seen: Seen, node: NodeView) -> list[str]:
+    return [base for base in seen.node_facts[node.host].removing if not _is_dead(seen, node, base)]
+
+
+def _bases_to_clean(seen: Seen, node: NodeView) -> list[str]:
+    """With something that nobody would have there. What a volume in nobody's books has left stays."""
+    bases = {base for base, name in _superseded(seen, node) if not _is_nobodys(seen, _volume_of(name))}
+    return sorted(base for base in bases if not _is_dead(seen, node, base))
 
 
 def _left_over(seen: Seen, node: NodeView) -> list[str]:

@@ -23,6 +23,7 @@ PENDING = ".glusterfs/indices/xattrop"  # in a brick: gluster keeps a link here 
 PENDING_BASE = "xattrop-"
 SERVERS = "servers"  # in the section of the StorageStatus: the addresses of the pool, for whoever mounts a volume
 BRICK_MARK = "trusted.glusterfs.volume-id"  # the extended attribute that every brick has
+SIZE_OPTION = "user.quartermaster.size"  # in which a volume says its limit
 VOLUME_PREFIX = "pvc-"  # of the directories of bricks
 
 
@@ -47,6 +48,9 @@ class VolumeFact(msgspec.Struct, frozen=True, omit_defaults=True):
     quiet: bool = False  # nothing was to be healed in any count for minutes, since the roots of new bricks were healed
     alike: tuple[int, ...] = ()  # positions of bricks that lack nothing, by all that answer beside a dead one
     processes: tuple[str, ...] = ()  # by position, "" where none runs: another one was started in between
+    promised: tuple[
+        int, ...
+    ] = ()  # what a brick may come to hold, by position in its set; one number where all may alike
     peers: tuple[str, ...] = ()  # by position, the UUIDs of their hosts; none where their names say it
 
     def peer_of(self, brick: str) -> str:
@@ -77,6 +81,7 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     bricks: dict[str, dict[str, int]] = {}  # base → directory in it → entries to be healed
     ours: dict[str, tuple[str, ...]] = {}  # directory that others use too → in it, what is known to be a brick of ours
+    removing: dict[str, tuple[str, ...]] = {}  # base → bricks whose removal takes longer than one run has
     dead: dict[str, str] = {}  # base → why nothing can be read there
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.planning.capacity import shown
 from quartermaster.planning.cluster import Verdict
 from quartermaster.resources.storage import Replication
@@ -78,6 +79,13 @@ def layout_of(replication: Replication | None) -> Layout:
     if replication.disperse is not None:
         return Layout(data=replication.disperse.data, redundancy=replication.disperse.redundancy)
     return Layout(replication.replicas or DEFAULT_REPLICAS, bool(replication.arbiter))
+
+
+def layout_made(volume: VolumeInfo) -> Layout:
+    """As gluster says it of a volume that is there."""
+    if volume.disperse:
+        return Layout(data=volume.disperse - volume.redundancy, redundancy=volume.redundancy)
+    return Layout(replicas=volume.replica, arbiter=bool(volume.arbiter))
 
 
 class Room(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.amending import amended, old_place, place_of
+from quartermaster.backends.glusterfs.bounds import why_no_move
 from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX, BrickPlace, Moved, OpenMove, VolumeFact
 from quartermaster.backends.glusterfs.filling import unfilled
 from quartermaster.backends.glusterfs.keeping import is_doomed, is_forced
@@ -76,7 +77,9 @@ def decide_moves(seen: Seen) -> Moves:
         if isinstance(wanted, OpenMove) and (current.open is not None or under_way < AT_ONCE):
             anywhere = rooms if wanted.needed or rooms else rooms_of(_as_if_all_stayed(seen))
             target = _target(seen, volume, current, wanted, anywhere)
-            if isinstance(target, Verdict):
+            if full := why_no_move(seen, current, wanted.position):
+                stuck[volume.name] = f"{wanted.why}; {full}"
+            elif isinstance(target, Verdict):
                 stuck[volume.name] = f"{wanted.why}; {target.message}"
             else:
                 under_way += current.open is None

@@ -32,6 +32,7 @@ from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import AGAIN_S, LOCK, LOCK_S
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host import FileSystem
+from quartermaster.host.directories import begun_removals
 from quartermaster.support.deadlines import within
 from quartermaster.support.errors import HostError
 from quartermaster.support.log import logger
@@ -88,7 +89,10 @@ class NodeAgent:
                 ours[base["path"]] = await troubles.during(base["path"], known) or []
         facts = {"uuid": identity.uuid, "version": identity.version, "bricks": bricks, "dead": troubles.dead}
         told = {**offered, "bases": bases, **facts, **({"ours": ours} if ours else {})}
-        return told if is_clean else {**told, "againSeconds": AGAIN_S}
+        if is_clean:
+            return told
+        removing = await self._removing(context, claimed, troubles)
+        return {**told, **({"removing": removing} if removing else {}), "againSeconds": AGAIN_S}
 
     async def destroy_local_service(self, context: AgentContext) -> None:
         """The content of the disks stays."""
@@ -139,12 +143,23 @@ class NodeAgent:
         with suppress(TimeoutError):
             async with within(_REMOVING_S):
                 for base in bases:
-                    mark = BRICK_MARK if _is_shared(context, base) else ""
+                    mark = _mark_of_bricks(context, base)
                     begun = context.machine.directories.finish_removals(base, VOLUME_PREFIX, having=mark)
                     await troubles.during(base, begun)
                 await self._remove_bricks(context, bases, uuid, troubles)
                 return True
         return False
+
+    async def _removing(self, context: AgentContext, bases: Iterable[str], troubles: _Troubles) -> dict[str, list[str]]:
+        """What the next run goes on with, so that nobody takes its disk for an empty one. What cannot be removed is
+        trouble, and told as such: nobody waits for it.
+        """
+        directories, found = context.machine.directories, {}
+        for base in [one for one in bases if not troubles.has(one)]:
+            begun = begun_removals(directories, base, VOLUME_PREFIX, having=_mark_of_bricks(context, base))
+            if names := await troubles.during(base, begun):
+                found[base] = names
+        return found
 
     async def _remove_bricks(self, context: AgentContext, bases: _Claimed, uuid: str, troubles: _Troubles) -> None:
         named = [path for path in context.desired.get("remove", ()) if str(Path(path).parent) in bases]
@@ -184,6 +199,9 @@ class _Troubles:
             if "Input/output error" in str(error):
                 self.dead[base] = f"the disk of {base} answers with errors"
             return None
+
+    def has(self, base: str) -> bool:
+        return base in self._failed
 
 
 class _Wholeness:
@@ -236,6 +254,11 @@ def _of_earlier_time(known: BaseIdentity, own: BaseIdentity) -> bool:
 def _is_shared(context: AgentContext, base: str) -> bool:
     """Whether others may have something there: it is no disk of ours."""
     return base in context.desired.get("directories", ())
+
+
+def _mark_of_bricks(context: AgentContext, base: str) -> str:
+    """By which what is being removed there is known to be a brick, beside what others remove."""
+    return BRICK_MARK if _is_shared(context, base) else ""
 
 
 async def _offer(context: AgentContext) -> tuple[dict[str, Any], HostError | None]:

@@ -19,6 +19,7 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.facts import POOL, PeerFact, PoolFacts, VolumeFact
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import HealCount, Peer, VolumeInfo
+from quartermaster.backends.glusterfs.promises import promised_by
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host.files import write_whole
 from quartermaster.resources.orchestration import Assignment
@@ -328,6 +329,7 @@ class _Run:
             offline=offline,
             stuck=tuple(brick for brick in offline if self._is_stuck(brick)),
             processes=tuple(running.get(brick.name, "") for brick in volume.bricks),
+            promised=promised_by(volume),
             peers=self._peers(volume),
         )
 

@@ -236,8 +236,10 @@ def _directories_offered(report: Report | None) -> Sequence[str]:
 
 def directories_with_bricks(seen: Seen, node: NodeView) -> list[str]:
     """Of those that are offered: one that was dropped stays until what is left of bricks in it is removed."""
-    found, offered = bricks_of_ours(seen, node) if node.host else {}, _directories_offered(node.report(NODE))
-    return [base for base, names in found.items() if base in offered and names]
+    if not node.host:
+        return []
+    found, removing = bricks_of_ours(seen, node), seen.node_facts[node.host].removing
+    return [base for base in _directories_offered(node.report(NODE)) if found.get(base) or base in removing]
 
 
 def bricks_of_ours(seen: Seen, node: NodeView) -> dict[str, list[str]]:
@@ -314,7 +316,7 @@ def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:
     """Where a brick may go now: on nodes that are ready and in the pool, less what was promised, and no more than is
     free where others write too. `without` is a volume that is being placed.
     """
-    used: dict[tuple[str, str], int] = {}
+    used = promised_to_nobody(seen, without=without)
     own: dict[tuple[str, str], int] = {}
     for volume in seen.view.volumes:
         layout, places = layout_in(volume.details), seen.bricks[volume.name]
@@ -336,6 +338,22 @@ def rooms_of(seen: Seen, *, without: str = "") -> list[Room]:
             free = min(free, base.available - base.total // _RESERVE + own.get(where, 0))
         rooms.append(Room(base.node, base.host, base.address, base.zone, base.path, free))
     return rooms
+
+
+def promised_to_nobody(seen: Seen, *, without: str = "") -> dict[tuple[str, str], int]:
+    """Host and directory → what bricks of volumes in nobody's books may come to hold there: these may be written to as
+    before. One that does not say its size is not counted, nor one that was deleted and is only not looked for since.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for name, fact in seen.facts.volumes.items():
+        if name in seen.bricks or name == without or fact.id in seen.memory.ended or not fact.promised:
+            continue
+        for node in [one for one in seen.view.nodes if one.host]:
+            for brick in fact.bricks_on(seen.node_facts[node.host].uuid, address_of(node)):
+                share = fact.promised[fact.bricks.index(brick) % len(fact.promised)]
+                where = node.host, _base_of(brick)
+                found[where] = found.get(where, 0) + share
+    return found
 
 
 def share_of(layout: Layout, size: int, bricks: int, position: int) -> int:

@@ -14,7 +14,7 @@ import msgspec
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.daemon import recorded_identity
 from quartermaster.backends.glusterfs.dwelling import bricks_by_address, bricks_here, paths_to_remove
-from quartermaster.backends.glusterfs.facts import NODE, VOLUME
+from quartermaster.backends.glusterfs.facts import NODE, SIZE_OPTION, VOLUME
 from quartermaster.backends.glusterfs.keeping import AWAITED, IN_USE, NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.looking import Looks
@@ -27,7 +27,6 @@ from quartermaster.resources.orchestration import SUCCEEDED
 from quartermaster.support import entropy
 from quartermaster.support.errors import CommandError, HostError
 
-SIZE_OPTION = "user.quartermaster.size"
 KEEPER_OPTION = "user.quartermaster.keeper"  # the host that keeps it: whoever is back after another one made it anew
 # Usage is asked for at every write: a writer is stopped at the limit and not seconds after it.
 _EXACT = {"features.hard-timeout": "0", "features.soft-timeout": "0"}

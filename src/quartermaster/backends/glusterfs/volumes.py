@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Refusal, Volume, VolumeRequest
+from quartermaster.backends.glusterfs.bounds import why_no_volume
 from quartermaster.backends.glusterfs.encryption import VOLUME_OPTIONS, refuse_without_tls, uses_tls
 from quartermaster.backends.glusterfs.facts import SERVERS, VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.keeping import is_making, keeper_of, reports_of, volume_config
@@ -54,6 +55,8 @@ class GlusterVolumes:
         seen = see(view)
         if request.current is not None:
             return _grown(request, request.current, seen)
+        if full := why_no_volume(seen):
+            return Refusal("TooManyVolumes", full)
         layout = layout_of(view.settings.replication)
         declared = [node.zone for node in view.nodes if node.leaving not in (DRAIN, ABANDON)]
         chosen = choose_rooms(rooms_of(seen, without=request.name), layout, request.size, declared)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from quartermaster.host.directories import Space, is_being_removed, removing_path
+from quartermaster.host.directories import Space, begun_removals, removing_path
 from quartermaster.host.fake.faults import Faults
 from quartermaster.host.fake.machine import ROOT, FakeMachine
 from quartermaster.host.mountinfo import covering, mounted_at
@@ -44,8 +44,7 @@ class FakeDirectories:
         return await self._remove(doomed)
 
     async def finish_removals(self, path: str, prefix: str, *, having: str = "") -> bool:
-        begun = [name for name in await self.entries(path) if is_being_removed(name, prefix)]
-        begun = [name for name in begun if not having or await self.attribute(f"{path}/{name}", having) is not None]
+        begun = await begun_removals(self, path, prefix, having=having)
         return any([await self._remove(f"{path}/{name}") for name in begun])
 
     async def _remove(self, doomed: str) -> bool:
