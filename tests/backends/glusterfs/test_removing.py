@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.host.fake.directories import FakeDirectories
 from quartermaster.host.fake.machine import ROOT
+from quartermaster.resources.orchestration import RUNNING, assignment_name
 from quartermaster.support.errors import HostError
 
 from .modelled import GIB, VOLUME, Cluster
@@ -102,3 +104,26 @@ async def test_nobody_waits_for_what_cannot_be_removed(tmp_path: Path, slow: pyt
     slow.setattr(FakeDirectories, "_remove", refused)
     plan = await cluster.rounds(4)
     assert "h3" in plan.removable
+
+
+async def test_what_is_asked_for_stands_while_the_agent_is_at_work(tmp_path: Path) -> None:
+    """To ask makes what was told older than what is asked: taken back for that, it was asked for again and again."""
+    cluster = await on_disks(tmp_path)
+    cluster.bench.mark("h3", deleting=True)
+    name = assignment_name("glusterd", "h3", "")
+    for _ in range(12):
+        await cluster.bench.work(again=True)
+        cluster.gluster.settle()
+        plan = await cluster.bench.plan()
+        cluster.bench.memory = dict(plan.memory)
+        for desired in plan.assignments:
+            cluster.bench.ask(desired)
+        asked = cluster.bench.assignments[name]
+        if (asked.spec.desired or {}).get("remove"):
+            break
+    assert (asked.spec.desired or {}).get("remove")
+    at_work = replace(asked.status, state=RUNNING, observed_generation=asked.spec.generation)
+    cluster.bench.assignments[name] = replace(asked, status=at_work)
+    again = await cluster.bench.plan()
+    desired = next(one for one in again.assignments if (one.agent, one.host) == ("glusterd", "h3"))
+    assert desired.config == asked.spec.desired

@@ -17,8 +17,14 @@ EMPTIED = "emptied"  # told to a node that leaves, when the pool has no brick of
 
 
 def bricks_to_remove(seen: Seen, node: NodeView) -> list[str]:
+    """By what its agent has told of its disks. While it is at work what it was asked to remove stands, else the two
+    would never come to an end: to ask for it makes what was told older than what is asked.
+    """
     report = node.report(NODE)
-    return _left_over(seen, node) if report is not None and report.done else []
+    if report is None:
+        return []
+    left, asked = _left_over(seen, node), (report.desired or {}).get("remove", ())
+    return left if report.done else [path for path in left if path in asked]
 
 
 def known_whole(seen: Seen, paths: Sequence[str]) -> dict[str, list[str]]:
