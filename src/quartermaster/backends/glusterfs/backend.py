@@ -21,6 +21,7 @@ from quartermaster.backends.glusterfs.cleaning import (
     leaves_bricks,
 )
 from quartermaster.backends.glusterfs.encryption import uses_tls
+from quartermaster.backends.glusterfs.ending import ended_volumes, ending_volumes, kept_by_nobody
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.filling import root_assignments
 from quartermaster.backends.glusterfs.keeping import keeping_assignments, was_there
@@ -31,11 +32,9 @@ from quartermaster.backends.glusterfs.node_agent import NodeAgent
 from quartermaster.backends.glusterfs.pool_agent import PoolAgent
 from quartermaster.backends.glusterfs.pooling import (
     choose_coordinator,
-    ended_volumes,
     former_members,
     holds_bricks,
     is_in_pool,
-    kept_by_nobody,
     members_of,
     pool_assignments,
     stuck_bricks,
@@ -122,6 +121,7 @@ class GlusterBackend:
             memory,
             coordinator=coordinator,
             members=members,
+            ending=ending_volumes(seen),
             ended=ended_volumes(seen),
             former=former_members(seen, members),
         )

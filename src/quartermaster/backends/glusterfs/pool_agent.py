@@ -66,6 +66,7 @@ class PoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     clear: tuple[str, ...] = ()  # those among them of which a count says what they lack: to be asked is to count anew
     empty: tuple[str, ...] = ()  # volumes with a new brick whose root was not healed yet
     gone: tuple[str, ...] = ()  # volumes that nobody has in his books: to be asked is to look whether they are there
+    ending: tuple[str, ...] = ()  # ids of those that are being deleted: to be asked is to look whether they are there
     ended: tuple[str, ...] = ()  # ids of those among them that were deleted, and that one who was away brought back
     down: tuple[str, ...] = ()  # UUIDs of hosts that are silent: nobody waits for them
     away: tuple[str, ...] = ()  # UUIDs of those among them whose data may move: to be asked is to look what runs there
