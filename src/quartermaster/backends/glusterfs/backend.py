@@ -72,7 +72,7 @@ from quartermaster.planning.cluster import (
     VolumeView,
 )
 from quartermaster.planning.leaving import leave
-from quartermaster.planning.offering import BASE, bases_of, nothing_offered, offered
+from quartermaster.planning.offering import BASE, bases_of, nothing_offered, offered, with_losses
 from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of, waiting_for_host
 from quartermaster.planning.releasing import is_record, with_releases
 from quartermaster.resources.orchestration import FAILED
@@ -182,10 +182,8 @@ def _plan_node(seen: Seen, node: NodeView, moves: Moves) -> tuple[list[Desired],
         outcome = outcome if node.leaving == DRAIN else NodeOutcome(PENDING, nothing_offered(node))
         if not told:
             return [], outcome, False
-    wiped = [f"{entry['path']} ({entry['wipe']})" for entry in config["devices"] if entry.get("wipe")]
-    destroys = f"what is on {', '.join(wiped)} is lost, by consent" if wiped else ""
     why = f"StorageNode {node.name} declares it"
-    return [Desired(node.host, NODE, config, deadline_s=_NODE_S, why=why, destroys=destroys)], outcome, False
+    return [with_losses(Desired(node.host, NODE, config, deadline_s=_NODE_S, why=why))], outcome, False
 
 
 def _was_told(node: NodeView) -> bool:
