@@ -9,6 +9,7 @@ from quartermaster.backends.glusterfs.cleaning import has_to_clean, leaves_brick
 from quartermaster.backends.glusterfs.ending import deleted_volumes, ending_volumes
 from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
 from quartermaster.backends.glusterfs.filling import clear, rooted, unrooted
+from quartermaster.backends.glusterfs.pool_agent import RUN_S
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     SERVING,
@@ -24,7 +25,7 @@ from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.backends.glusterfs.wholeness import in_doubt
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
 
-_POOL_S = 180.0
+_POOL_S = RUN_S + 100.0
 _FORMER = 64  # members that were let go and are remembered
 
 
