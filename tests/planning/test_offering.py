@@ -15,7 +15,8 @@ from quartermaster.planning.cluster import (
     Settings,
     VolumeView,
 )
-from quartermaster.planning.offering import BASE, file_system_uuid, plan_nodes
+from quartermaster.planning.offering import BASE, file_system_uuid, plan_nodes, with_losses
+from quartermaster.planning.steps import digest_of
 from quartermaster.resources.devices import Device
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import AssignmentStatus
@@ -72,3 +73,21 @@ def test_that_waits_until_the_disk_is_there() -> None:
 
 def test_of_a_node_that_was_given_up_nothing_is_asked_for_again() -> None:
     assert assignments_of(None, leaving=ABANDON) == ()
+
+
+def test_a_consent_is_approved_of_its_disks_whatever_else_their_host_is_told() -> None:
+    entry = {"id": "S1", "uuid": "u1", "path": "/dev/vdb", "wipe": "S1"}
+    wiping = with_losses(Desired("h1", "a", {"devices": [entry], "directories": []}))
+    assert wiping.destroys == "what is on /dev/vdb (S1) is lost, by consent"
+
+    def digest(host: str, *devices: dict[str, str]) -> str:
+        return digest_of(with_losses(Desired(host, "a", {"devices": list(devices), "directories": ["/srv"]})))
+
+    assert digest("h1", {**entry, "path": "/dev/vdc"}, {"id": "S3", "uuid": "u3"}) == digest_of(wiping)
+    others = [digest("h2", entry), digest("h1", entry, {**entry, "id": "S2"}), digest("h1", {**entry, "uuid": "u2"})]
+    assert digest_of(wiping) not in others
+
+
+def test_nothing_is_lost_where_no_disk_is_wiped() -> None:
+    plain = Desired("h1", "a", {"devices": [{"id": "S1", "uuid": "u1", "path": "/dev/vdb"}], "directories": []})
+    assert with_losses(plain) == plain

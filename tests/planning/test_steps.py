@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from quartermaster.planning.cluster import (
     ClusterKey,
     ClusterPlan,
@@ -61,6 +63,35 @@ def test_what_destroys_waits_where_approval_is_required_until_exactly_that_is_ap
     assert (approved.allowed, approved.unapproved) == ((wiping,), ())
     other = Desired("h", "a", {"wipe": "S2"}, destroys="what is on S2 is lost")
     assert work_of(view(require_approval=True, approved=digest_of(wiping)), plan(other)).waiting == (other,)
+
+
+def test_an_approval_is_of_what_is_lost_where_that_is_said_and_of_nothing_beside() -> None:
+    moving = Desired("h", "a", {"old": 1, "from": [2]}, destroys="1 is given up", loses={"old": 1})
+    required = view(require_approval=True, approved=digest_of(moving))
+    beside = replace(moving, config={"old": 1, "from": [3]})
+    assert work_of(required, plan(beside)).allowed == (beside,)
+    assert work_of(required, plan(replace(beside, host="other"))).waiting == (), "who does it is no part of it"
+    more = replace(moving, loses={"old": 2})
+    assert work_of(required, plan(more)).waiting == (more,)
+    assert work_of(required, plan(replace(moving, loses=None))).waiting != ()
+
+
+def test_what_was_asked_before_stands_while_its_successor_waits_unless_that_says_what_is_asked_instead() -> None:
+    wiping = Desired("h", "a", {"x": 2}, destroys="what is on S1 is lost")
+    required = view(report({"x": 1}), require_approval=True)
+    assert work_of(required, plan(wiping)).allowed == ()
+    gone = Desired("h", "a", None, why="it waits")
+    found = work_of(required, plan(replace(wiping, instead=gone)))
+    assert found.allowed == (gone,)
+    assert [step.what for step in found.unapproved] == ["change a on host h"]
+    assert [step.what for step in found.steps] == ["change a on host h", "take a off host h"]
+
+
+def test_nothing_is_asked_instead_of_what_is_approved_or_where_nothing_was_asked_before() -> None:
+    wiping = Desired("h", "a", {"x": 2}, destroys="what is on S1 is lost", instead=Desired("h", "a", None))
+    approved = view(report({"x": 1}), require_approval=True, approved=digest_of(wiping))
+    assert work_of(approved, plan(wiping)).allowed == (wiping,)
+    assert work_of(view(require_approval=True), plan(wiping)).allowed == ()
 
 
 def test_sentences_that_were_joined_come_apart_whole() -> None:

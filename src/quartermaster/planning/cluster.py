@@ -189,6 +189,12 @@ class Desired(msgspec.Struct, frozen=True):
     deadline_s: float = 120.0
     why: str = ""  # for people
     destroys: str = ""  # what is lost by it; where that is set, it may need an approval
+    # The same for good and in full: an approval is of that, whatever else of the configuration changes and whoever does
+    # it. None: it is of host, agent and all of the configuration.
+    loses: Mapping[str, Any] | None = None
+    # What is asked for while this waits for an approval, in place of what was asked before. It destroys nothing. None:
+    # what was asked before stands.
+    instead: Desired | None = None
 
 
 class NodeOutcome(msgspec.Struct, frozen=True):

@@ -77,7 +77,7 @@ def plan_nodes(view: ClusterView, agent: str, instance: str = "") -> NodesPlan:
                     assignments.append(Desired(node.host, agent, None, instance, why=why))
             elif node.wrong is None:
                 why = f"StorageNode {node.name} declares it"
-                assignments.append(Desired(node.host, agent, config, instance, why=why, destroys=_wiped(config)))
+                assignments.append(with_losses(Desired(node.host, agent, config, instance, why=why)))
         outcomes[node.name] = _measured(outcome, node, report, held)
     memory = with_releases(view.memory, view.nodes, assignments)
     return NodesPlan(tuple(assignments), outcomes, tuple(removable), memory)
@@ -240,6 +240,18 @@ def nothing_offered(node: NodeView) -> str:
     return reasons or "it offers nothing: name devices or directories, or set useAllDevices"
 
 
-def _wiped(config: Mapping[str, Any]) -> str:
-    wiped = [f"{entry['path']} ({entry['wipe']})" for entry in config["devices"] if entry.get("wipe")]
-    return f"what is on {', '.join(wiped)} is lost, by consent" if wiped else ""
+def with_losses(desired: Desired) -> Desired:
+    """With the disks that are wiped by it. Whoever approves that approves it of them, whatever else their host is told
+    of meanwhile.
+    """
+    devices: Sequence[Mapping[str, str]] = (desired.config or {}).get("devices", ())
+    wiped = [entry for entry in devices if entry.get("wipe")]
+    if not wiped:
+        return desired
+    named = ", ".join(f"{entry['path']} ({entry['wipe']})" for entry in wiped)
+    lost = [{name: entry[name] for name in ("id", "uuid", "wipe")} for entry in wiped]
+    return msgspec.structs.replace(
+        desired,
+        destroys=f"what is on {named} is lost, by consent",
+        loses={"host": desired.host, "devices": lost},
+    )

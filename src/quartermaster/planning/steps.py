@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -34,17 +35,27 @@ def work_of(view: ClusterView, plan: ClusterPlan) -> Work:
         for report in node.reports
         if node.host
     }
-    approved = view.settings.approved.split()
     allowed: list[Desired] = []
     waiting: list[Desired] = []
     steps: list[Step] = []
     for desired in plan.assignments:
-        step = _step(desired, reports.get((desired.host, desired.agent, desired.instance)))
-        if step is not None:
-            steps.append(step)
-        held = step is not None and step.destructive and view.settings.require_approval and step.digest not in approved
-        (waiting if held else allowed).append(desired)
+        report = reports.get((desired.host, desired.agent, desired.instance))
+        step = _step(desired, report)
+        steps += [step] if step is not None else []
+        if step is None or not _is_held(view, step):
+            allowed.append(desired)
+            continue
+        waiting.append(desired)
+        if desired.instead is not None and report is not None:
+            # What was asked before may destroy more, or on worse grounds, than what waits now.
+            allowed.append(desired.instead)
+            other = _step(desired.instead, report)
+            steps += [other] if other is not None else []
     return Work(tuple(allowed), tuple(waiting), (*steps, *plan.steps))
+
+
+def _is_held(view: ClusterView, step: Step) -> bool:
+    return step.destructive and view.settings.require_approval and step.digest not in view.settings.approved.split()
 
 
 def _step(desired: Desired, report: Report | None) -> Step | None:
@@ -64,8 +75,12 @@ def _step(desired: Desired, report: Report | None) -> Step | None:
 
 
 def digest_of(desired: Desired) -> str:
-    """Names one step for good: approving it approves nothing else."""
-    content = [desired.host, desired.agent, desired.instance, desired.config]
+    """Names one step for good: approving it approves nothing else. Where it says what is lost by it, the rest of it may
+    change: it would else be another step each time that anything beside is seen.
+    """
+    content: list[Any] = [desired.host, desired.agent, desired.instance, desired.config]
+    if desired.loses is not None:
+        content = [desired.agent, desired.instance, desired.loses]
     return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:12]
 
 

@@ -22,6 +22,7 @@ from quartermaster.backends.glusterfs.cleaning import (
     why_not_clean,
 )
 from quartermaster.backends.glusterfs.encryption import uses_tls
+from quartermaster.backends.glusterfs.ending import ended_volumes, ending_volumes, kept_by_nobody
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.filling import root_assignments
 from quartermaster.backends.glusterfs.keeping import keeping_assignments, was_there
@@ -32,11 +33,9 @@ from quartermaster.backends.glusterfs.node_agent import NodeAgent
 from quartermaster.backends.glusterfs.pool_agent import PoolAgent
 from quartermaster.backends.glusterfs.pooling import (
     choose_coordinator,
-    ended_volumes,
     former_members,
     holds_bricks,
     is_in_pool,
-    kept_by_nobody,
     members_of,
     pool_assignments,
     stuck_bricks,
@@ -75,7 +74,7 @@ from quartermaster.planning.cluster import (
     VolumeView,
 )
 from quartermaster.planning.leaving import leave
-from quartermaster.planning.offering import BASE, bases_of, nothing_offered, offered
+from quartermaster.planning.offering import BASE, bases_of, nothing_offered, offered, with_losses
 from quartermaster.planning.outcomes import DEGRADED, DEPLOYING, DRAINING, PENDING, READY, outcome_of, waiting_for_host
 from quartermaster.planning.releasing import is_record, with_releases
 from quartermaster.resources.orchestration import FAILED
@@ -125,6 +124,7 @@ class GlusterBackend:
             memory,
             coordinator=coordinator,
             members=members,
+            ending=ending_volumes(seen),
             ended=ended_volumes(seen),
             former=former_members(seen, members),
         )
@@ -185,10 +185,8 @@ def _plan_node(seen: Seen, node: NodeView, moves: Moves) -> tuple[list[Desired],
         outcome = outcome if node.leaving == DRAIN else NodeOutcome(PENDING, nothing_offered(node))
         if not told:
             return [], outcome, False
-    wiped = [f"{entry['path']} ({entry['wipe']})" for entry in config["devices"] if entry.get("wipe")]
-    destroys = f"what is on {', '.join(wiped)} is lost, by consent" if wiped else ""
     why = f"StorageNode {node.name} declares it"
-    return [Desired(node.host, NODE, config, deadline_s=_NODE_S, why=why, destroys=destroys)], outcome, False
+    return [with_losses(Desired(node.host, NODE, config, deadline_s=_NODE_S, why=why))], outcome, False
 
 
 def _was_told(node: NodeView) -> bool:

@@ -129,11 +129,12 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     filled: dict[str, tuple[str, ...]] = {}  # volume → new bricks of an erasure-coded one that were found to be whole
     down: dict[str, tuple[int, ...]] = {}  # volume → positions of bricks that did not run at the last look
     processes: dict[str, tuple[str, ...]] = {}  # volume → those that ran its bricks last, by position
+    ending: dict[str, str] = {}  # volume → id: somebody was asked to delete it, and nobody knows yet whether he did
     ended: tuple[str, ...] = ()  # the ids of the volumes that were deleted last: one that was away may bring them back
     former: tuple[str, ...] = ()  # the UUIDs of the last that the pool has let go: somebody may still be taking one in
 
 
-_FIELDS = ("members", "moves", "behind", "filled", "down", "processes", "ended", "former")
+_FIELDS = ("members", "moves", "behind", "filled", "down", "processes", "ending", "ended", "former")
 
 
 def read_memory(memory: Mapping[str, str]) -> Memory:

@@ -122,15 +122,11 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
         if beside := _dead_beside(seen, volume, moved, moved.open):
             config["beside"] = beside
         instance = f"{MOVE_PREFIX}{volume.name}"
-        wanted[coordinator, instance] = Desired(
-            coordinator,
-            MOVE,
-            config,
-            instance,
-            deadline_s=300.0,
-            why=moved.open.why,
-            destroys=f"the copy of {volume.name} on {moved.open.old} is given up, node {place.node} takes its place",
-        )
+        desired = Desired(coordinator, MOVE, config, instance, deadline_s=300.0, why=moved.open.why)
+        fact = seen.fact(volume.name)
+        if fact is None or place.name not in fact.bricks:
+            desired = _destroying(desired, moved.open, volume.name, place)
+        wanted[coordinator, instance] = desired
     over = [
         Desired(node.host, MOVE, None, report.instance, why="the brick is in its place")
         for node in seen.view.nodes
@@ -138,6 +134,22 @@ def move_assignments(seen: Seen, moves: Moves, coordinator: str) -> list[Desired
         if report.agent == MOVE and (node.host, report.instance) not in wanted
     ]
     return [*wanted.values(), *over]
+
+
+def _destroying(desired: Desired, move: OpenMove, volume: str, place: BrickPlace) -> Desired:
+    """What somebody approves is that this brick is given up for that one. From what the new one is made, and which
+    processes have to run then, follows what happens meanwhile, and no other approval is needed for that. But whoever
+    gives up a copy of a volume that nobody wants has not given up one that is wanted again. While the decision of now
+    waits, none from before stands: it may have been made on other grounds.
+    """
+    wish = "" if move.needed else "; nothing of the volume is wanted any more"
+    destroys = f"the copy of {volume} on {move.old} is given up, node {place.node} takes its place{wish}"
+    return replace(
+        desired,
+        destroys=destroys,
+        loses={"volume": volume, "old": move.old, "new": place.name, "destroys": destroys},
+        instead=replace(desired, config=None, why="how it is to be moved now waits for an approval"),
+    )
 
 
 def _dead_beside(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove) -> list[str]:

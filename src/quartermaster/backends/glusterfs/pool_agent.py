@@ -7,7 +7,7 @@ cannot do for one peer or volume is told and does not keep it from the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,15 +16,16 @@ import msgspec
 from msgspec.structs import replace
 
 from quartermaster.backends.base import AgentContext
+from quartermaster.backends.glusterfs.counting import compared, counted
 from quartermaster.backends.glusterfs.facts import POOL, PeerFact, PoolFacts, VolumeFact
 from quartermaster.backends.glusterfs.looking import Looks
-from quartermaster.backends.glusterfs.model import HealCount, Peer, VolumeInfo
+from quartermaster.backends.glusterfs.model import Peer, VolumeInfo
 from quartermaster.backends.glusterfs.promises import promised_by
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host.files import write_whole
 from quartermaster.resources.orchestration import Assignment
 from quartermaster.support.deadlines import within
-from quartermaster.support.errors import HostError, StoreError
+from quartermaster.support.errors import DeadlineError, HostError, StoreError
 from quartermaster.support.tasks import TaskGroup
 
 OWNER_OPTION = "user.quartermaster.owner"
@@ -38,12 +39,18 @@ _LOOK_S = 0.1
 _HEAR_S = 5.0
 _COUNTED = 16  # volumes whose entries are counted in one run
 _COMPARED = 4  # the same for volumes with a dead brick, of which each takes ten seconds
-_LOOKS_S = 60.0  # for all that are counted, and again for all that are compared: the run has to end within its time
+_LOOKS_S = 60.0  # for all that are counted, and again for all that are compared
 _RESTARTED = 16  # the same for volumes whose bricks are started
+_CHANGED = 64  # the same for volumes whose options are set, and for those that are deleted again
+# A run that is cut off has told nothing. So none of its changes begins later than this, the last of them has its own
+# time, and after RUN_S nothing is counted any more: the assignment has its deadline another while later.
+_CHANGES_S = 40.0
+_SHARE_S = 20.0  # of that for changes of one kind
+_CHANGE_LOCK_S = 60.0
+RUN_S = 200.0
 # So often, and for so long, a brick is started until another glusterd has to do that: one whose disk is dying is told
 # of by its node before.
 _STARTS, _STUCK_S = 3, 15.0
-_NAMED = 16  # split files of a volume
 _HEAL_AGAIN_S = 10.0
 _FILL_AGAIN_S = 30.0
 _QUIET_S = 300.0
@@ -67,6 +74,7 @@ class PoolConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     clear: tuple[str, ...] = ()  # those among them of which a count says what they lack: to be asked is to count anew
     empty: tuple[str, ...] = ()  # volumes with a new brick whose root was not healed yet
     gone: tuple[str, ...] = ()  # volumes that nobody has in his books: to be asked is to look whether they are there
+    ending: tuple[str, ...] = ()  # ids of those that are being deleted: to be asked is to look whether they are there
     ended: tuple[str, ...] = ()  # ids of those among them that were deleted, and that one who was away brought back
     down: tuple[str, ...] = ()  # UUIDs of hosts that are silent: nobody waits for them
     away: tuple[str, ...] = ()  # UUIDs of those among them whose data may move: to be asked is to look what runs there
@@ -94,7 +102,8 @@ class _Kept(msgspec.Struct):
     waits: dict[str, _Waits] = {}  # by volume
     empty: dict[str, float] = {}  # volume with a brick that is not filled → since when, or when that was asked for
     quiet: dict[str, tuple[tuple[str, ...], float, int]] = {}  # volume → new bricks, since when, counts of 0
-    restarted: str = ""  # the last volume whose bricks were started
+    turns: dict[str, str] = {}  # kind of change → the last volume that had its turn
+    slow: set[str] = set()  # kinds of change that left no time for others
     starts: dict[str, _Starts] = {}  # brick that does not run → how that was answered
     counted: str = ""  # the last volume whose entries were counted
     compared: str = ""  # the last volume whose copies were compared
@@ -119,7 +128,7 @@ class PoolAgent:
         run = _Run(context, self._looks, self._kept.setdefault(context.host, _Kept()))
         facts = await run.facts()
         told: dict[str, Any] = msgspec.to_builtins(facts)
-        return {**told, "againSeconds": AGAIN_S} if _is_unsettled(run.config, facts) else told
+        return {**told, "againSeconds": AGAIN_S} if run.is_cut_short or _is_unsettled(run.config, facts) else told
 
     async def destroy_local_service(self, context: AgentContext) -> None:
         (context.directory / _SUSPECTS).unlink(missing_ok=True)
@@ -136,6 +145,9 @@ class _Run:
         self._kept = kept
         self._waits = kept.waits
         self._failed: dict[str, str] = {}
+        self._kind = ""  # of the last change
+        self._began = asyncio.get_running_loop().time()
+        self.is_cut_short = False  # something is left that the next run does
 
     async def facts(self) -> PoolFacts:
         peers, volumes = await self._taken_in()
@@ -146,7 +158,9 @@ class _Run:
             peers = await self._let_go(peers, volumes)
         await self._admit(volumes)
         online = await self._gluster.online(volumes) if volumes else {}
-        if await self._restart(peers, volumes, online):
+        started = await self._restart(peers, volumes, online)
+        self._leave_time()
+        if started:
             online = await self._gluster.online(volumes)
         return PoolFacts(
             peers={peer.uuid: PeerFact(peer.name, peer.connected, peer.serves, peer.state_text) for peer in peers},
@@ -158,10 +172,40 @@ class _Run:
         """One change of the pool at a time on this host; what does not work is told and not in the way of the rest."""
         await self._context.report(verb)
         try:
-            async with self._context.machine.locks.hold(LOCK, timeout_s=LOCK_S):
+            async with self._context.machine.locks.hold(LOCK, timeout_s=_CHANGE_LOCK_S):
                 await change()
-        except HostError as error:
+        except (HostError, DeadlineError) as error:
             self._failed[about] = str(error)
+
+    def _passed_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._began
+
+    def _may_change(self, kind: str) -> bool:
+        """Whether another change of this kind may begin in this run; else the next one goes on with it."""
+        if kind in self._kept.slow or self._passed_s() >= _CHANGES_S:
+            self.is_cut_short = True
+            return False
+        self._kind = kind
+        return True
+
+    def _turns(self, kind: str, volumes: Iterable[VolumeInfo], most: int) -> Iterator[VolumeInfo]:
+        """Those that have their turn in this run."""
+        ends = self._passed_s() + _SHARE_S
+        for number, volume in enumerate(_in_turn(volumes, self._kept.turns.get(kind, ""))):
+            if number == most or self._passed_s() >= ends:
+                self.is_cut_short = True
+                return
+            if not self._may_change(kind):
+                return
+            self._kept.turns[kind] = volume.name
+            yield volume
+
+    def _leave_time(self) -> None:
+        """Changes of a kind that left no time for others are not tried until these had theirs."""
+        if self._passed_s() < _CHANGES_S:
+            self._kept.slow.clear()
+        elif self._kind:
+            self._kept.slow.add(self._kind)
 
     async def _look(self) -> tuple[tuple[Peer, ...], tuple[VolumeInfo, ...]]:
         async with TaskGroup() as group:
@@ -175,18 +219,18 @@ class _Run:
         await self._hear()
         if not self._missing(known):
             return peers, volumes
-        ends = asyncio.get_running_loop().time() + _TAKING_IN_S
+        ends = self._passed_s() + _TAKING_IN_S
         while True:
-            while missing := self._missing(known):
+            while (missing := self._missing(known)) and self._passed_s() < ends and self._may_change("take in"):
                 one = missing[0]
                 known.add(one.uuid)
                 change = partial(self._gluster.probe, one.address)
                 await self._try(one.uuid, f"taking {one.address} into the pool", change)
                 await self._hear()
             peers, volumes = await self._look()
-            awaited = {one.uuid for one in self.config.peers} - set(self._failed) - set(self.config.down)
+            awaited = {one.uuid for one in self.config.peers} & known - set(self._failed) - set(self.config.down)
             serving = {peer.uuid for peer in peers if peer.serves}
-            if awaited <= serving or asyncio.get_running_loop().time() >= ends:
+            if awaited <= serving or self._passed_s() >= ends:
                 return peers, volumes
             await asyncio.sleep(_LOOK_S)
             await self._hear()
@@ -220,6 +264,8 @@ class _Run:
                 why = f"{away} does not answer, and would know it for ever"
                 self._failed[peer.uuid] = f"cannot take {peer.name} out of the pool: {why}"
                 continue
+            if not self._may_change("let go"):
+                break
             # By force only where another one that is away is to go as well: else gluster looks after it better than we.
             force = any(not one.connected for one in peers if one.uuid != peer.uuid)
             change = partial(self._gluster.detach, peer.name, force=force)
@@ -236,10 +282,13 @@ class _Run:
 
     async def _end(self, volumes: Sequence[VolumeInfo]) -> tuple[VolumeInfo, ...]:
         """Deleted once, by their id: a host that did not hear of it has told the others that they are there."""
-        for volume in [one for one in volumes if one.id in self.config.ended and self._is_ours(one)]:
+        ended = [one for one in volumes if one.id in self.config.ended and self._is_ours(one)]
+        for volume in self._turns("end", ended, _CHANGED):
             if volume.started:
                 change = partial(self._stop_unused, volume.name)
                 await self._try(volume.name, f"stopping {volume.name}, which was deleted", change)
+            if volume.name in self._failed or not self._may_change("end"):
+                continue
             change = partial(self._gluster.delete, volume.name)
             await self._try(volume.name, f"deleting {volume.name} again", change)
         return await self._gluster.volumes()
@@ -251,11 +300,15 @@ class _Run:
         await self._gluster.stop(name)
 
     async def _admit(self, volumes: Sequence[VolumeInfo]) -> None:
-        for volume in volumes if self.config.allow else ():
-            adopted = ADOPTED_OPTION in volume.options
-            if self._is_ours(volume) and not adopted and volume.options.get(ALLOW_OPTION) != self.config.allow:
-                change = partial(self._admit_to, volume.name)
-                await self._try(volume.name, f"admitting hosts to {volume.name}", change)
+        """Whoever is not admitted yet to some of them cannot mount these yet; nobody else waits for it."""
+        lacking = [one for one in volumes if self.config.allow and self._lacks_hosts(one)]
+        for volume in self._turns("admit", lacking, _CHANGED):
+            change = partial(self._admit_to, volume.name)
+            await self._try(volume.name, f"admitting hosts to {volume.name}", change)
+
+    def _lacks_hosts(self, volume: VolumeInfo) -> bool:
+        is_made = self._is_ours(volume) and ADOPTED_OPTION not in volume.options
+        return is_made and volume.options.get(ALLOW_OPTION) != self.config.allow
 
     async def _admit_to(self, name: str) -> None:
         """While a brick is replaced gluster itself admits every peer, and takes that back in the end."""
@@ -276,8 +329,8 @@ class _Run:
                 ended[volume.name] = lost
         known, now = self._kept.starts, asyncio.get_running_loop().time()
         self._kept.starts = {brick: known.get(brick, _Starts(0, now)) for lost in ended.values() for brick in lost}
-        for volume in _in_turn([one for one in volumes if one.name in ended], self._kept.restarted, _RESTARTED):
-            name = self._kept.restarted = volume.name
+        for volume in self._turns("restart", [one for one in volumes if one.name in ended], _RESTARTED):
+            name = volume.name
             await self._try(name, f"starting bricks of {name}", partial(self._start_bricks_of, name))
             for brick in ended[name] if name not in self._failed else ():
                 before = self._kept.starts[brick]
@@ -333,20 +386,23 @@ class _Run:
             peers=self._peers(volume),
         )
 
+    def _for_looks_s(self) -> float:
+        return max(0.0, min(_LOOKS_S, RUN_S - self._passed_s()))
+
     async def _count(self, wanted: Sequence[VolumeInfo], found: dict[str, VolumeFact]) -> None:
         with suppress(TimeoutError):
-            async with within(_LOOKS_S):
-                for volume in _in_turn(wanted, self._kept.counted, _COUNTED):
+            async with within(self._for_looks_s()):
+                for volume in _in_turn(wanted, self._kept.counted)[:_COUNTED]:
                     self._kept.counted = volume.name
                     found[volume.name] = await self._count_one(volume, found[volume.name])
                     await self._have_healed(volume, found[volume.name])
 
     async def _compare(self, wanted: Sequence[VolumeInfo], found: dict[str, VolumeFact]) -> None:
         with suppress(TimeoutError):
-            async with within(_LOOKS_S):
-                for volume in _in_turn(wanted, self._kept.compared, _COMPARED):
+            async with within(self._for_looks_s()):
+                for volume in _in_turn(wanted, self._kept.compared)[:_COMPARED]:
                     self._kept.compared = volume.name
-                    found[volume.name] = await _compared(self._gluster, volume, found[volume.name])
+                    found[volume.name] = await compared(self._gluster, volume, found[volume.name])
 
     def _peers(self, volume: VolumeInfo) -> tuple[str, ...]:
         """Told only where names of bricks do not say it: there may be thousands of them."""
@@ -356,7 +412,7 @@ class _Run:
 
     async def _count_one(self, volume: VolumeInfo, fact: VolumeFact) -> VolumeFact:
         """With whether nothing was to be healed for so long that no count can have missed it every time."""
-        found, now = await _counted(self._gluster, volume, fact), asyncio.get_running_loop().time()
+        found, now = await counted(self._gluster, volume, fact), asyncio.get_running_loop().time()
         new = tuple(brick for brick in fact.bricks if brick in self.config.rooted)
         known, since, counts = self._kept.quiet.pop(volume.name, ((), now, 0))
         if found.pending != 0 or not new:
@@ -401,64 +457,16 @@ class _Run:
             await self._heal(volume.name)
 
 
-def _in_turn(volumes: Iterable[VolumeInfo], last: str, most: int) -> list[VolumeInfo]:
+def _in_turn(volumes: Iterable[VolumeInfo], last: str) -> list[VolumeInfo]:
     """Where there are many, those that had no turn yet come first: what fails or takes long is not in the way of the
     rest.
     """
-    return sorted(volumes, key=lambda volume: (volume.name <= last, volume.name))[:most]
+    return sorted(volumes, key=lambda volume: (volume.name <= last, volume.name))
 
 
 def _is_suspect(fact: VolumeFact, before: bool) -> bool:
     """A brick that was away has something to catch up on; who was not counted yet stays as it is."""
     return bool(fact.offline or fact.pending or fact.split) or (before and fact.pending is None)
-
-
-async def _counted(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> VolumeFact:
-    if volume.width == 1:
-        return replace(fact, pending=0)
-    try:
-        counts = await gluster.heal_counts(volume)
-        if not all(one.connected for one in counts):
-            return fact
-        split = await gluster.split_files(volume.name) if any(one.split_brain for one in counts) else ()
-    except HostError:
-        return fact  # right after a start it cannot be asked yet
-    behind = _lacking([one.pending for one in counts], volume.width)
-    pending = sum(one.pending for one in counts)
-    return replace(fact, pending=pending, split=split[:_NAMED], splits=len(split), behind=behind)
-
-
-async def _compared(gluster: Gluster, volume: VolumeInfo, fact: VolumeFact) -> VolumeFact:
-    try:
-        counts = await gluster.heal_counts(volume)
-    except HostError:
-        return fact
-    return replace(fact, alike=_alike(counts, volume.width, _needed(volume)))
-
-
-def _alike(counts: Sequence[HealCount], width: int, needed: int) -> tuple[int, ...]:
-    """Of a set, those that answer, if none of them knows of anything to be healed, and if they are so many that one of
-    them has whatever `needed` bricks without this one have taken.
-    """
-    found: list[int] = []
-    for begin in range(0, len(counts), width):
-        heard = [at for at in range(begin, begin + width) if counts[at].connected]
-        silent = not any(counts[at].pending or counts[at].split_brain for at in heard)
-        found += heard if silent and len(heard) > width - needed else []
-    return tuple(found)
-
-
-def _needed(volume: VolumeInfo) -> int:
-    """So many bricks of a set have what was written."""
-    if volume.disperse:
-        return volume.disperse - volume.redundancy
-    return volume.replica // 2 + 1 if volume.replica > 2 else 1
-
-
-def _lacking(counts: Sequence[int], width: int) -> tuple[int, ...]:
-    """A brick knows what others lack, and not what it lacks itself: of a set, those that know less than another one."""
-    most = [max(counts[at - at % width : at - at % width + width]) for at in range(len(counts))]
-    return tuple(at for at, count in enumerate(counts) if count < most[at])
 
 
 def _is_unsettled(config: PoolConfig, facts: PoolFacts) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quartermaster.backends.glusterfs.cleaning import has_to_clean, leaves_bricks
+from quartermaster.backends.glusterfs.ending import deleted_volumes, ending_volumes
 from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
 from quartermaster.backends.glusterfs.filling import clear, rooted, unrooted
-from quartermaster.backends.glusterfs.keeping import is_ending
+from quartermaster.backends.glusterfs.pool_agent import RUN_S
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     SERVING,
@@ -24,9 +25,8 @@ from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.backends.glusterfs.wholeness import in_doubt
 from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
 
-_POOL_S = 180.0
-_ENDED = 64  # deleted volumes that are remembered
-_FORMER = 64  # the same for members that were let go
+_POOL_S = RUN_S + 100.0
+_FORMER = 64  # members that were let go and are remembered
 
 
 def choose_coordinator(seen: Seen) -> str:
@@ -158,12 +158,6 @@ def volumes_on(seen: Seen, host: str, uuid: str = "") -> list[str]:
     return sorted(decided | {name for name, fact in seen.facts.volumes.items() if fact.bricks_on(uuid, *names)})
 
 
-def kept_by_nobody(seen: Seen, volumes: Sequence[str]) -> list[str]:
-    """Those in nobody's books that are not being deleted either: what becomes of them is for a person to say."""
-    unknown = [name for name in volumes if name not in seen.bricks]
-    return [name for name in unknown if seen.facts.volumes[name].id not in seen.memory.ended]
-
-
 def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
     """Volumes whose copies have to be counted: one moves or has to, or a node says that something waits there."""
     waiting: set[str] = set()
@@ -183,21 +177,6 @@ def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
     ]
 
 
-def deleted_volumes(seen: Seen) -> list[str]:
-    """Of ours in the pool, as it was last looked at, and in nobody's books any more."""
-    known, owner = {volume.name for volume in seen.view.volumes}, owner_of(seen.view.key)
-    return sorted(name for name, fact in seen.facts.volumes.items() if fact.owner == owner and name not in known)
-
-
-def ended_volumes(seen: Seen) -> tuple[str, ...]:
-    """With those that are being deleted now, and without one that is to be kept after all."""
-    ids = {volume.name: fact.id for volume in seen.view.volumes if (fact := seen.fact(volume.name)) is not None}
-    kept = {ids.get(volume.name) for volume in seen.view.volumes if volume.kept}
-    ending = [ids.get(volume.name) for volume in seen.view.volumes if is_ending(volume, seen.view)]
-    known = [one for one in seen.memory.ended if one not in kept]
-    return (*known, *(one for one in ending if one and one not in known))[-_ENDED:]
-
-
 def pool_assignments(
     seen: Seen, coordinator: str, members: Mapping[str, str], moves: Mapping[str, Moved]
 ) -> list[Desired]:
@@ -214,6 +193,8 @@ def pool_assignments(
         }
         if gone := deleted_volumes(seen):
             config["gone"] = gone
+        if ending := sorted(ending_volumes(seen).values()):
+            config["ending"] = ending
         if back := [seen.facts.volumes[name].id for name in gone if seen.facts.volumes[name].id in seen.memory.ended]:
             config["ended"] = back
         if away := [uuid for uuid, host in sorted(members.items()) if _is_lost(seen, host)]:

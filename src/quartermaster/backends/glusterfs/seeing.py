@@ -55,6 +55,8 @@ class Seen(msgspec.Struct, frozen=True):
     compared: frozenset[str]  # volumes whose living copies were compared because it was asked for
     rooted: frozenset[str]  # new bricks that were counted when their roots were known to have been healed
     clear: frozenset[str]  # the same for those beside which no directory was marked since
+    ending: frozenset[str]  # ids of volumes that are being deleted, of which the coordinator knew when it looked
+    gone: frozenset[str]  # volumes in nobody's books that it was asked to look for
     running: frozenset[str]  # bricks that run by the word of the coordinator
     ran: frozenset[str]  # the same by whoever looked last, be it long ago
     bases: tuple[Base, ...]
@@ -116,6 +118,8 @@ def see(view: ClusterView) -> Seen:
         compared=frozenset(asked.get("compare", ())),
         rooted=frozenset(asked.get("rooted", ())),
         clear=frozenset(asked.get("clear", ())),
+        ending=frozenset(asked.get("ending", ())),
+        gone=frozenset(asked.get("gone", ())),
         running=ran if fresh and teller == memory.coordinator else frozenset(),
         ran=ran,
         bases=tuple(base for node in view.nodes for base in _bases(node)),
