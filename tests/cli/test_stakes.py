@@ -1,4 +1,4 @@
-"""What `qm node remove --lost` says of volumes before anything is lost: what the storage system itself knows of them."""
+"""What `qm node remove --lost` says of volumes before anything is lost: what the storage system knows of them."""
 
 from __future__ import annotations
 
