@@ -102,7 +102,16 @@ async def test_one_that_is_elsewhere_by_now_ends_with_all_that_its_glusterd_has_
     assert not has_mounted(cluster)
 
 
-async def test_so_does_one_of_a_volume_that_is_deleted(cluster: Cluster) -> None:
+async def test_one_that_serves_on_keeps_no_other_one_from_ending(cluster: Cluster) -> None:
+    await know_the_pool(cluster, "h1", "h2")
+    programs = cluster.bench.machines[AWAY].programs
+    words = (word.replace(VOLUME, "pvc-2") for word in programs[0].arguments[1:])
+    programs.append(program("glusterfsd", *words))  # of a volume that the pool has no more
+    assert "the pool has it still" in await give_up(cluster)
+    assert running(cluster) == ["brick", "glustershd", "quotad", "fuse", "brick"]
+
+
+async def test_a_brick_of_a_volume_that_is_deleted_ends(cluster: Cluster) -> None:
     await know_the_pool(cluster, "h1", "h2")
     del cluster.gluster.pool_of(cluster.bench.address("h1")).volumes[VOLUME]
     assert await give_up(cluster) == ""

@@ -33,13 +33,17 @@ async def end_what_ran(context: AgentContext, ended: Collection[str]) -> None:
         return
     programs = context.machine.programs
     found = await programs.running(*_PROGRAMS)
+    kept: list[str] = []
     for brick in [one for one in found if _kind(one) == _BRICK and _uuid(one) in ended]:
         if await _is_in_pool(context, brick):
-            raise HostError(
-                f"cannot end the brick {_name(brick)}: the pool has it still",
-                hint="it serves until another one has its place; look at the StorageStatus for what that waits for",
-            )
-        await programs.end(brick)
+            kept.append(_name(brick))
+        else:
+            await programs.end(brick)
+    if kept:
+        raise HostError(
+            f"cannot end the brick {kept[0]}: the pool has it still",
+            hint="it serves until another one has its place; look at the StorageStatus for what that waits for",
+        )
     for one in found:
         if _kind(one) == _COUNTS or (_kind(one) == _HEALS and _uuid(one) in ended):
             await programs.end(one)
