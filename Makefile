@@ -3,6 +3,8 @@
 PYTHON ?= python3
 BENCH ?= all
 RUN := .venv/bin/python -m
+# Before anything is set up: the demo says how long that took as well.
+BEGAN := $(shell date +%s.%N)
 
 # Without compiled modules every command and every test worker starts slowly.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,7 +26,7 @@ setup: environment packages ## virtual environment, Debian packages and the real
 	@$(RUN) tools.hostlab build
 
 demo: environment ## a guided tour on this machine, on virtual hosts if you are root; KEEP=1 leaves them up
-	@$(RUN) tools.demo $(if $(KEEP),--keep)
+	@$(RUN) tools.demo --began $(BEGAN) $(if $(KEEP),--keep)
 
 check: environment ## format, lint, types, imports and the fast tests; half a minute once types are cached
 	@$(RUN) tools.verify check

@@ -29,7 +29,7 @@ from tools.servers import BuildError, build, missing
 from tools.setup import SetupError, install
 
 LAB = "demo"
-BAR_S = 120.0  # beside downloads and builds
+BAR_S = 120.0  # beside set-up, downloads and builds
 TAKE_DOWNS = 3
 # Program → the Debian package that brings it.
 NEEDED = {
@@ -42,10 +42,13 @@ NEEDED = {
 }
 
 
-async def demo(directory: Path, *, keep: bool, single: bool) -> None:
+async def demo(directory: Path, *, keep: bool, single: bool, set_up_s: float = 0.0) -> None:
+    """`set_up_s` is what was spent before."""
     heed_one_interrupt()
     tour = Tour(directory)
-    began = time.monotonic()
+    began = time.monotonic() - set_up_s
+    if set_up_s:
+        tour.took("virtual environment, with Python packages the first time", set_up_s, fetches=True)
     left_out = "--single was given" if single else "without root there are no virtual hosts"
     if single or os.geteuid() != 0:
         await one_host(tour)
@@ -155,12 +158,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tools.demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the virtual hosts up")
     parser.add_argument("--single", action="store_true", help="only what one host without root can show")
+    parser.add_argument("--began", type=float, help="when `make demo` began to set up, in seconds since 1970")
     given = parser.parse_args()
+    set_up_s = max(0.0, time.time() - given.began) if given.began is not None else 0.0
     # A shell that starts it in the background has Ctrl-C ignored for it and for everything that it starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     directory = Path(tempfile.mkdtemp(prefix="quartermaster-demo-"))
     try:
-        asyncio.run(demo(directory, keep=given.keep, single=given.single))
+        asyncio.run(demo(directory, keep=given.keep, single=given.single, set_up_s=set_up_s))
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
     except (DemoFailedError, QuartermasterError, SetupError, BuildError, TimeoutError) as error:

@@ -11,13 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.backends.base import Placement, Volume
 from quartermaster.backends.etcd.member import MemberConfig
 from quartermaster.backends.etcd.memory import first_memory, to_object
 from quartermaster.cli import hearing
-from quartermaster.planning.cluster import ClusterKey
-from quartermaster.provisioning.intent import Record, with_record
-from quartermaster.resources import Host, Lease, PersistentVolume, StorageCluster, StorageNode, from_document
+from quartermaster.resources import Host, Lease, StorageCluster, StorageNode, from_document
 from quartermaster.resources.kubernetes.core import LeaseSpec
 from quartermaster.resources.marks import ABANDON, DRAIN, MAINTENANCE, NODE_FINALIZER
 from quartermaster.resources.model import ObjectMeta
@@ -51,13 +48,6 @@ def heartbeat(*, ago_s: float) -> Lease:
         metadata=ObjectMeta(name="heartbeat.h1", namespace="default"),
         spec=LeaseSpec(holder_identity="h1", lease_duration_seconds=40, renew_time=then),
     )
-
-
-def volume(name: str, claim: str, *hosts: str) -> PersistentVolume:
-    spec = {"capacity": {"storage": "1Gi"}, "claimRef": {"namespace": "default", "name": claim}}
-    made = from_document(PersistentVolume, {"metadata": {"name": name}, "spec": spec})
-    record = Record(ClusterKey("default", "glusterfs", "default"), Volume(name, 1 << 30, Placement(hosts)))
-    return with_record(made, record)
 
 
 def become(url: str, state: str, message: str = "") -> None:
@@ -154,23 +144,13 @@ def test_a_node_is_given_up_by_the_times_of_its_own_cluster(store_url: str, cli:
     assert cli("node", "remove", "n1", "--lost", "--yes").out == "storagenode/n1 removed\n"
 
 
-def test_before_a_node_is_given_up_it_is_said_what_is_lost_with_it(store_url: str, cli: Cli) -> None:
-    write(store_url, node(), host("Lost"), volume("v1", "only", "h1"), volume("v2", "twice", "h1", "h2"))
-    write(store_url, volume("v3", "elsewhere", "h2"), node("n2", host="h2"), host("Ready", "h2"))
-    write(store_url, node("n3", host="h3"), host("Silent", "h3"), volume("v4", "gone", "h1", "h3", "h4"))
-    result = cli("node", "remove", "n1", "--lost", stdin="n\n")
-    assert result.code == 130
-    assert "lost with h1, and with what is in them: default/only\n" in result.err
-    assert "lost with h1 unless another host that has them comes back: default/gone\n" in result.err
-    assert "other hosts that answer have them too: default/twice\n" in result.err
-    assert "elsewhere" not in result.err
-    assert "Give up n1, and host h1 with what is on it alone? [y/N]" in result.err
+def test_a_lost_node_is_given_up_only_when_somebody_has_said_yes(store_url: str, cli: Cli) -> None:
+    write(store_url, node(), host("Lost"))
     nobody = cli("node", "remove", "n1", "--lost")
     assert nobody.code == 2
     assert "cannot ask: there is no terminal, and no answer on standard input; say --yes" in nobody.err
     done = cli("node", "remove", "n1", "--lost", "--yes")
     assert done.out == "storagenode/n1 removed\n"
-    assert "the claims of lost volumes stay until somebody deletes them: `qm delete pvc NAME`\n" in done.err
     assert "the Host is still there; `qm delete host h1` forgets it, `qm volume unmount CLAIM --gone h1`" in done.err
 
 

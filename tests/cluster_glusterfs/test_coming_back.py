@@ -1,4 +1,6 @@
-"""A host is cut off, or killed, and comes back with its disks: it catches up, and no brick has moved."""
+"""A host is cut off, or killed, and comes back with its disks: it catches up, and no brick has moved. One that was
+given up meanwhile has nothing of the pool any more.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from tests.cluster.sites import Site
 from .gluster import (
     LONG_S,
     MOUNTED,
+    NODE,
     READ,
     WRITE,
     bricks_of,
@@ -88,4 +91,73 @@ async def test_a_host_that_is_started_again_after_a_brick_was_replaced_is_of_the
     await start_again(site, third)
     await until_whole(site, 3)
     assert await pool_has(site.lab.hosts[0], 3)
+    await second.run(["sh", "-c", READ], timeout_s=60)
+
+
+# As an adopted volume has none, or one that was made on two nodes: nothing ends the bricks of a host that is cut off.
+WITHOUT_QUORUM = "gluster --mode=script volume reset {volume} cluster.server-quorum-type"
+
+
+async def held_by_gluster(host: VirtualHost) -> list[str]:
+    """All of gluster that runs there, and what it has mounted. Nobody mounts a volume there."""
+    script = "pgrep --list-full ^gluster; grep -F /agents/glusterd/mounts/ /proc/mounts; true"
+    return (await host.run(["sh", "-c", script])).text.splitlines()
+
+
+async def until_free(site: Site, host: VirtualHost) -> None:
+    async def is_free() -> bool:
+        return await held_by_gluster(host) == []
+
+    await site.until("no glusterd, no brick and no mount is left where it was given up", is_free, timeout_s=LONG_S)
+
+
+async def until_refused(site: Site, host: VirtualHost) -> None:
+    async def refused() -> bool:
+        said = (await site.show("storagenode", host.name)).get("status", {}).get("message", "")
+        return "/dev/vdb holds data of another cluster, or of an earlier life of this one" in said
+
+    await site.until("the old brick on its disk is refused with the reason", refused, timeout_s=LONG_S)
+
+
+async def written_to(host: VirtualHost) -> list[str]:
+    """The files in the brick on its disk, which is mounted no more."""
+    script = "mkdir -p /run/old && mount -o ro /dev/vdb /run/old && ls /run/old/pvc-* && umount /run/old"
+    return (await host.run(["sh", "-c", script])).text.split()
+
+
+@pytest.mark.parametrize("quorum", [True, False], ids=["with_server_quorum", "without_server_quorum"])
+async def test_a_host_that_was_cut_off_and_given_up_serves_nothing_when_it_is_back(site: Site, quorum: bool) -> None:
+    first, second, third, fourth = site.lab.hosts
+    remaining = (first, second, fourth)
+    await with_files(site)
+    await until_the_store_outlives_a_host(site)
+    if not quorum:
+        volume = (await site.show("pvc", "data"))["spec"]["volumeName"]
+        await first.run(["sh", "-c", WITHOUT_QUORUM.format(volume=volume)], timeout_s=LONG_S)
+    await third.cut()
+    await second.run(["sh", "-c", WRITE.format(files="4")], timeout_s=90)
+    await until_missed(site)
+    await site.add(fourth)
+    await site.apply(NODE.format(host=fourth.name))
+    await site.qm("node", "remove", third.name, "--lost", "--yes")
+    await until_whole(site, 3)
+    await second.run(["sh", "-c", WRITE.format(files="5")], timeout_s=90)
+    assert any("glusterfsd" in line for line in await held_by_gluster(third)) is not quorum
+
+    await third.heal()
+    await until_free(site, third)
+    await until_whole(site, 3)
+    assert await pool_has(first, 3)
+    assert await bricks_of(first) == sorted(one.address for one in remaining)
+    await second.run(["sh", "-c", READ], timeout_s=60)
+
+    await site.apply(NODE.format(host=third.name))
+    await until_refused(site, third)
+    assert await written_to(third) == ["file1", "file2", "file3", "sums"]
+    await third.run(["wipefs", "--all", "/dev/vdb"])
+    consent = f"[/dev/vdb], wipe: [{third.disks[0].stand_in.serial}]"
+    await site.apply(NODE.format(host=third.name).replace("[/dev/vdb]", consent))
+    await until_whole(site, 4)
+    assert await pool_has(first, 4)
+    assert [len(await left_over(one)) for one in (*remaining, third)] == [1, 1, 1, 0]
     await second.run(["sh", "-c", READ], timeout_s=60)

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE, LABEL
+from quartermaster.backends.glusterfs.belonging import IDENTITY_FILE
+from quartermaster.backends.glusterfs.node_agent import LABEL
 from quartermaster.support.errors import CommandError
 from quartermaster.testing.lab import VirtualHost
 from tests.cluster.sites import PATIENCE_S, OnKubernetes, Site

@@ -39,6 +39,10 @@ def test_every_target_sets_up_the_environment_first(target: str) -> None:
     assert "tools/setup.py environment" in commands(target).splitlines()[0]
 
 
+def test_the_demo_is_told_when_its_environment_began_to_be_set_up() -> None:
+    assert re.search(r" tools\.demo --began \d+\.\d+ --keep$", commands("demo", "KEEP=1"), re.MULTILINE)
+
+
 def marked_slow(node: ast.FunctionDef | ast.AsyncFunctionDef, module_marks: str) -> bool:
     marks = " ".join(ast.unparse(decorator) for decorator in node.decorator_list) + module_marks
     return bool(re.search(r"mark\.(slow|netns|etcd|kubernetes|deep)\b", marks))

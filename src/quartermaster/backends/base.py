@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -231,6 +232,33 @@ class KnowsDisks(Protocol):
 def lost_with(driver: VolumeDriver, volume: Volume, view: ClusterView | None) -> str:
     said = getattr(driver, "lost_with", None)
     return str(said(volume, view)) if view is not None and said is not None else ""
+
+
+class Remains(StrEnum):
+    """What is left of a volume for whoever gives up a host that has something of it."""
+
+    WHOLE = "whole"  # hosts that answer have all of it
+    DOUBTFUL = "doubtful"  # nobody knows whether hosts that answer have all of it
+    SILENT = "silent"  # it can be read only when others that do not answer are back
+    NOTHING = "nothing"
+
+
+class KnowsRemains(Protocol):
+    """A volume driver that keeps copies or parts of a volume on several hosts, and knows which of them are whole."""
+
+    def remains(self, view: ClusterView, host: str) -> Mapping[str, Remains]:
+        """Of each volume of which something is on the host now, wherever it was placed."""
+        ...
+
+
+def remains_without(driver: VolumeDriver | None, view: ClusterView, host: str) -> Mapping[str, Remains]:
+    """By where volumes were placed where nobody says more. What is on several hosts may have moved since."""
+    said = getattr(driver, "remains", None)
+    if said is None:
+        several = {one.name: Remains.DOUBTFUL for one in view.volumes if len(one.hosts) > 1}
+        return {**several, **{one.name: Remains.NOTHING for one in view.volumes if one.hosts == (host,)}}
+    found: Mapping[str, Remains] = said(view, host)
+    return found
 
 
 class KnowsServers(Protocol):

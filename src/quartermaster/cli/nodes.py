@@ -115,7 +115,7 @@ async def remove_lost(session: Session, name: str, *, yes: bool, wish: Wish) -> 
 
 
 def _tell_what_is_left(host: str, stakes: Stakes) -> None:
-    if stakes.alone or stakes.silent:
+    if stakes.may_be_lost:
         click.echo("the claims of lost volumes stay until somebody deletes them: `qm delete pvc NAME`", err=True)
     if host:
         mounts = f"`qm volume unmount CLAIM --gone {host}` strikes out what was mounted there"

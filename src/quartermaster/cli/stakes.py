@@ -2,85 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from quartermaster.backends.base import Backend, Remains, remains_without
+from quartermaster.backends.registry import installed_backends
+from quartermaster.cli.statuses import is_led
+from quartermaster.operators.looking import WrittenHealth, look
 from quartermaster.planning.cluster import ClusterKey
-from quartermaster.planning.health import READY
+from quartermaster.planning.gathering import views_of
 from quartermaster.planning.matching import home_of
-from quartermaster.provisioning.intent import record_of
-from quartermaster.resources import marks
-from quartermaster.resources.kubernetes.volumes import PersistentVolume
-from quartermaster.resources.orchestration import Host
 from quartermaster.resources.storage import StorageNode
 from quartermaster.stores import Store
 from quartermaster.support.errors import ForbiddenError
 
 _NAMED = 10
+_TOLD = {
+    Remains.NOTHING: "lost with {}, and with what is in them",
+    Remains.SILENT: "lost with {} unless other hosts that have them come back",
+    Remains.DOUBTFUL: "what only {} has of them is lost, and nobody knows whether others that answer have all of it",
+    Remains.WHOLE: "other hosts that answer have all of them",
+}
 
 
 class Stakes(msgspec.Struct, frozen=True):
-    """The volumes of a cluster that were placed on one host, by their claims."""
+    """The volumes of a cluster of which something is on one host, by their claims."""
 
     host: str
-    alone: tuple[str, ...] = ()  # they are nowhere else
-    silent: tuple[str, ...] = ()  # they are elsewhere too, and nobody there answers
-    copied: tuple[str, ...] = ()
-    moved: bool = False  # other volumes have several copies, and one may have moved here since
+    volumes: Mapping[Remains, Sequence[str]] = {}
     hidden: bool = False  # whoever asks may not see volumes
+
+    @property
+    def may_be_lost(self) -> bool:
+        return any(self.volumes.get(one) for one in (Remains.NOTHING, Remains.SILENT))
 
     def sentences(self) -> list[str]:
         if self.hidden:
             return [f"volumes cannot be seen from here: what is on {self.host} alone is lost"]
-        told = []
-        if self.alone:
-            told.append(f"lost with {self.host}, and with what is in them: {_listed(self.alone)}")
-        if self.silent:
-            told.append(f"lost with {self.host} unless another host that has them comes back: {_listed(self.silent)}")
-        if self.copied:
-            told.append(f"other hosts that answer have them too: {_listed(self.copied)}")
-        none = f"no volume was placed on {self.host}"
-        return told or [f"{none}; copies of others may have moved to it since" if self.moved else none]
+        found = [(text, self.volumes.get(one, ())) for one, text in _TOLD.items()]
+        told = [f"{text.format(self.host)}: {_listed(titles)}" for text, titles in found if titles]
+        return told or [f"no volume has anything on {self.host}"]
 
 
 async def stakes_of(store: Store, node: StorageNode) -> Stakes:
+    """By what the storage system itself knows, as the leader would see it. While nobody leads that may be old."""
     host, namespace = node.status.host, node.metadata.namespace
     key = ClusterKey(namespace, node.spec.type, home_of(node))
+    backends: dict[str, Backend] = {backend.type: backend for backend in installed_backends()}
     try:
-        volumes = (await store.list(PersistentVolume)).items
+        snapshot = await look(store, namespace, backends)
     except ForbiddenError:
         return Stakes(host, hidden=True)
-    answering = await _answering(store, node)
-    alone: list[str] = []
-    silent: list[str] = []
-    copied: list[str] = []
-    moved = False
-    for volume in volumes:
-        record = record_of(volume)
-        if record is None or record.cluster != key:
-            continue
-        others = set(record.volume.placement.hosts) - {host}
-        if host in record.volume.placement.hosts:
-            fate = alone if not others else copied if others & answering else silent
-            fate.append(_title(volume))
-        else:
-            moved = moved or len(others) > 1
-    return Stakes(host, tuple(sorted(alone)), tuple(sorted(silent)), tuple(sorted(copied)), moved=moved)
-
-
-async def _answering(store: Store, node: StorageNode) -> set[str]:
-    """The hosts of other nodes, as far as they live and are not to be given up."""
-    namespace = node.metadata.namespace
-    living = {one.metadata.name for one in (await store.list(Host, namespace)).items if one.status.state == READY}
-    others = (await store.list(StorageNode, namespace)).items
-    kept = {one.status.host for one in others if marks.ABANDON not in one.metadata.annotations}
-    return living & kept
-
-
-def _title(volume: PersistentVolume) -> str:
-    claim = volume.spec.claim_ref
-    return f"{claim.namespace}/{claim.name}" if claim is not None else volume.metadata.name
+    view = views_of(snapshot, WrittenHealth(snapshot.hosts), (key.type,))[key]
+    driver = backends[key.type].volumes() if key.type in backends else None
+    is_known = await is_led(store, namespace)
+    remains = remains_without(driver, view, host)
+    found: dict[Remains, list[str]] = {}
+    for volume in [one for one in view.volumes if one.name in remains]:
+        fate = remains[volume.name]
+        known = Remains.DOUBTFUL if fate is Remains.WHOLE and not is_known else fate
+        found.setdefault(known, []).append(volume.title)
+    return Stakes(host, {fate: tuple(sorted(titles)) for fate, titles in found.items()})
 
 
 def _listed(names: Sequence[str]) -> str:

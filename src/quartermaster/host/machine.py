@@ -14,6 +14,7 @@ from quartermaster.host.events import DeviceEvents, HostEvents
 from quartermaster.host.formatting import Formatting, HostFormatting
 from quartermaster.host.locks import FileLocks, Locks
 from quartermaster.host.mounts import HostMounts, Mounts
+from quartermaster.host.programs import HostPrograms, Programs
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -25,6 +26,7 @@ class Host(msgspec.Struct, frozen=True):
     daemons: DaemonRuntime
     locks: Locks
     directories: Directories = msgspec.field(default_factory=lambda: HostDirectories(HostCommands()))
+    programs: Programs = msgspec.field(default_factory=HostPrograms)
 
 
 def open_host(directory: Path, *, device_root: Path | None = None) -> Host:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from quartermaster.backends.glusterfs import node_agent
-from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE
+from quartermaster.backends.glusterfs.belonging import IDENTITY_FILE
 from quartermaster.backends.glusterfs.seeing import is_on_device, rooms_of, see
 from quartermaster.host.fake.directories import FakeDirectories
 from quartermaster.host.fake.faults import Faults, Moment

@@ -9,9 +9,8 @@ import msgspec
 import pytest
 
 from quartermaster.backends.glusterfs.adopting import find
-from quartermaster.backends.glusterfs.belonging import BaseIdentity, bricks_of_ours
+from quartermaster.backends.glusterfs.belonging import IDENTITY_FILE, BaseIdentity, bricks_of_ours
 from quartermaster.backends.glusterfs.facts import BRICK_MARK
-from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE
 from quartermaster.host.fake import FakeMachine
 from quartermaster.host.fake.directories import FakeDirectories
 from quartermaster.host.fake.machine import ROOT

@@ -19,6 +19,7 @@ from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import OWNER_OPTION
 from quartermaster.host.directories import Directories
 
+IDENTITY_FILE = ".quartermaster-brick.json"
 # A volume; its further sets in the same directory; an attempt to make it after another one; a brick that was moved.
 _NAME = re.compile(rf"{VOLUME_PREFIX}[a-z0-9]([-a-z0-9]*[a-z0-9])?((\.s\d+)?(\.[a-z0-9]{{6}})?|\.m\d+)")
 

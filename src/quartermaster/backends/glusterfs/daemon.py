@@ -29,6 +29,7 @@ DAEMON = "glusterd"
 _STATE = "glusterd"
 _RECORD = "glusterd.json"
 _SETTINGS = "glusterd.vol"
+_ASIDE = "removed"
 _STUCK = "stuck.json"  # brick for which it was started again → when
 _SELDOM_S, _APART_S = 3_600.0, 600.0  # between two ends of a glusterd for the same brick, and for any
 SOCKET_DIRECTORY, SOCKET = "/var/run", "glusterd.socket"
@@ -154,20 +155,26 @@ def _ends(context: AgentContext) -> dict[str, float]:
     return msgspec.json.decode(record.read_bytes(), type=dict[str, float]) if record.exists() else {}
 
 
-async def end_glusterd(context: AgentContext) -> None:
-    """Stopped, and its state set aside: the next pool must not take this host for a member of the last one."""
+async def end_glusterd(context: AgentContext) -> tuple[str, ...]:
+    """Stopped, and its state set aside: the next pool must not take this host for a member of the last one. The UUIDs
+    of it and of all that were ended here before; none where it was somebody else's, or is forgotten already.
+    """
     await context.machine.daemons.stop(DAEMON)
+    identity = recorded_identity(context.directory)
+    if identity is None or not identity.own:
+        return ()
+    state, aside = context.directory / _STATE, context.directory / _ASIDE
+    aside.mkdir(exist_ok=True, mode=0o700)
+    if state.exists() and not (aside / identity.uuid).exists():
+        state.rename(aside / identity.uuid)
+    return (identity.uuid, *sorted(one.name for one in aside.iterdir() if one.name != identity.uuid))
+
+
+async def forget_glusterd(context: AgentContext) -> None:
+    """When nothing that it started runs any more: to ask the pool of that may take TLS."""
     await unsecure(context.machine)
-    record, state = context.directory / _RECORD, context.directory / _STATE
-    if record.exists():
-        identity = msgspec.json.decode(record.read_bytes(), type=Identity)
-        if identity.own and state.exists():
-            aside = context.directory / "removed"
-            aside.mkdir(exist_ok=True, mode=0o700)
-            if not (aside / identity.uuid).exists():
-                state.rename(aside / identity.uuid)
-        (context.directory / _STUCK).unlink(missing_ok=True)
-        record.unlink()
+    for name in (_STUCK, _RECORD):
+        (context.directory / name).unlink(missing_ok=True)
 
 
 async def _start(context: AgentContext, address: str) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from quartermaster.backends.glusterfs.fake import FakeGluster, FakeVolume
 
 UNANSWERED = Result(exit_code=1, stdout=b"Connection failed. Please check if gluster daemon is operational.\n")
+_REMOTE = "--remote-host="
 _NO_UUID = "00000000-0000-0000-0000-000000000000"
 _HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 
@@ -21,11 +22,12 @@ def answer(gluster: FakeGluster, address: str, argv: Sequence[str]) -> Result:
 
     if "--version" in argv:
         return Result(stdout=f"glusterfs {VERSION}\n".encode())
-    if not gluster.runs(address):
+    server = next((word.removeprefix(_REMOTE) for word in argv if word.startswith(_REMOTE)), address)
+    if not gluster.reaches(address, server):
         return UNANSWERED
     gluster.settle()
     try:
-        body = _dispatch(gluster, address, [word for word in argv[1:] if not word.startswith("--")])
+        body = _dispatch(gluster, server, [word for word in argv[1:] if not word.startswith("--")])
     except RefusedByGlusterError as error:
         return document("", code=-1, error=str(error))
     return body

@@ -18,18 +18,26 @@ from msgspec.structs import replace
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import BASE_MARK, offer_base
 from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, shared_space, uuids_of
-from quartermaster.backends.glusterfs.belonging import BaseIdentity, bricks_of_ours, is_brick_of_ours, strangers_in
+from quartermaster.backends.glusterfs.belonging import (
+    IDENTITY_FILE,
+    BaseIdentity,
+    bricks_of_ours,
+    is_brick_of_ours,
+    strangers_in,
+)
 from quartermaster.backends.glusterfs.daemon import (
     Identity,
     begin_again,
     does_not_start,
     end_glusterd,
     ensure_glusterd,
+    forget_glusterd,
     recorded_identity,
 )
 from quartermaster.backends.glusterfs.facts import BRICK_MARK, NODE, PENDING, PENDING_BASE, VOLUME_PREFIX
 from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import AGAIN_S, LOCK, LOCK_S
+from quartermaster.backends.glusterfs.survivors import end_what_ran
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host import FileSystem
 from quartermaster.host.directories import begun_removals
@@ -38,7 +46,6 @@ from quartermaster.support.errors import HostError
 from quartermaster.support.log import logger
 from quartermaster.support.tasks import TaskGroup
 
-IDENTITY_FILE = ".quartermaster-brick.json"
 LABEL = "qm-gluster"
 _REMOVING_S = 60.0  # in one run, for what is left of bricks
 
@@ -96,7 +103,8 @@ class NodeAgent:
 
     async def destroy_local_service(self, context: AgentContext) -> None:
         """The content of the disks stays."""
-        await end_glusterd(context)
+        await end_what_ran(context, await end_glusterd(context))
+        await forget_glusterd(context)
         await release_file_systems(context)
 
     async def _claim(self, context: AgentContext, base: str, uuid: str) -> BaseIdentity:

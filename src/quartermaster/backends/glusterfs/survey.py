@@ -14,12 +14,12 @@ import msgspec
 
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import mounts_below
-from quartermaster.backends.glusterfs.belonging import BaseIdentity
+from quartermaster.backends.glusterfs.belonging import IDENTITY_FILE, BaseIdentity
 from quartermaster.backends.glusterfs.daemon import recorded_identity
 from quartermaster.backends.glusterfs.encryption import SECURE_ACCESS, VOLUME_OPTIONS
 from quartermaster.backends.glusterfs.facts import NODE, SIZE_OPTION, VOLUME
 from quartermaster.backends.glusterfs.model import Brick, Peer, VolumeInfo
-from quartermaster.backends.glusterfs.node_agent import IDENTITY_FILE, LABEL
+from quartermaster.backends.glusterfs.node_agent import LABEL
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.support.errors import HostError

@@ -57,10 +57,11 @@ class GlusterError(HostError):
 
 
 class Gluster:
-    """The gluster of one host."""
+    """The gluster of one host: of this one, or of a `server` that is only looked at."""
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: Commands, server: str = "") -> None:
         self._commands = commands
+        self._where = (f"--remote-host={server}",) if server else ()
 
     async def pool(self) -> tuple[Peer, ...]:
         """Every member, this host among them."""
@@ -187,7 +188,7 @@ class Gluster:
 
     async def _ask(self, words: Sequence[str], verb: str, *, timeout_s: float, changes: bool) -> parsing.Answer:
         async def ask(left_s: float) -> tuple[parsing.Answer, str | None]:
-            argv = ("gluster", "--mode=script", "--xml", *words)
+            argv = ("gluster", *self._where, "--mode=script", "--xml", *words)
             command = Command(argv, verb=verb, timeout_s=left_s, changes=changes, output_limit=_ANSWER_BYTES)
             result = await self._commands.run(command)
             if result.truncated:

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from quartermaster.backends.base import Placement, Refusal, Volume, VolumeRequest
+from quartermaster.backends.base import Placement, Refusal, Remains, Volume, VolumeRequest
 from quartermaster.backends.glusterfs.bounds import why_no_volume
 from quartermaster.backends.glusterfs.encryption import VOLUME_OPTIONS, refuse_without_tls, uses_tls
 from quartermaster.backends.glusterfs.facts import SERVERS, VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.keeping import is_making, keeper_of, reports_of, volume_config
 from quartermaster.backends.glusterfs.layouts import Room, choose_rooms, layout_of
+from quartermaster.backends.glusterfs.remaining import remains_without
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     Seen,
@@ -94,6 +95,9 @@ class GlusterVolumes:
         seen = see(view)
         states = [brick_state(seen, BrickPlace(**one)) for one in volume.placement.details["bricks"]]
         return next((why for state, why in states if state == DEAD), "")
+
+    def remains(self, view: ClusterView, host: str) -> Mapping[str, Remains]:
+        return remains_without(view, host)
 
     def source(self, volume: Volume, result: Mapping[str, Any]) -> dict[str, Any]:
         servers = ",".join(dict.fromkeys(brick["address"] for brick in volume.placement.details["bricks"]))

@@ -7,7 +7,6 @@ code.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -23,13 +22,12 @@ from quartermaster.host.commands import Command, Commands, Result
 from quartermaster.host.daemons.base import Daemon, DaemonState, DaemonStatus
 from quartermaster.host.daemons.logfile import LogFile
 from quartermaster.host.daemons.records import TOKEN_VARIABLE, Record, Records, leftovers, live_process
+from quartermaster.host.programs import end_process
 from quartermaster.host.starting import starting, until_started
 from quartermaster.host.tools import hint_for
 from quartermaster.support import entropy
-from quartermaster.support.deadlines import within
 from quartermaster.support.errors import DaemonError, ToolMissingError
 
-_KILL_WAIT_S = 2.0
 _START_WAIT_S = 30.0
 
 
@@ -176,26 +174,11 @@ class DetachedDaemons:
                     self._children[pid] = os.waitstatus_to_exitcode(status) if reaped else None
 
     async def _end(self, daemon: Daemon, process: procfs.ProcessStat) -> None:
-        try:
-            pidfd = os.pidfd_open(process.pid)
-        except ProcessLookupError:
-            return
-        try:
-            # The number may have changed hands between the look and the open.
-            now = procfs.process_stat(process.pid)
-            if now is None or now.started != process.started:
-                return
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-                if not await _exit_within(pidfd, daemon.stop_timeout_s):
-                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            if not await _exit_within(pidfd, _KILL_WAIT_S):
-                raise DaemonError(
-                    f"cannot stop {daemon.name}: process {process.pid} does not end, not even by SIGKILL",
-                    hint="it waits in the kernel for a disk or server that does not answer",
-                )
-        finally:
-            os.close(pidfd)
+        if await end_process(process.pid, process.started, daemon.stop_timeout_s) is None:
+            raise DaemonError(
+                f"cannot stop {daemon.name}: process {process.pid} does not end, not even by SIGKILL",
+                hint="it waits in the kernel for a disk or server that does not answer",
+            )
 
 
 async def _settle(record: Record) -> None:
@@ -205,20 +188,6 @@ async def _settle(record: Record) -> None:
             f"cannot tell whether the daemon {record.daemon.name} runs: process {left[0]} may become it",
             hint="try again when that has its program",
         )
-
-
-async def _exit_within(pidfd: int, timeout_s: float) -> bool:
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_reader(pidfd, ended.set)
-    try:
-        async with within(timeout_s):
-            await ended.wait()
-    except TimeoutError:
-        return False
-    finally:
-        loop.remove_reader(pidfd)
-    return True
 
 
 def _kill_leftovers(record: Record) -> None:

@@ -10,6 +10,7 @@ from quartermaster.host.fake.host import fake_host
 from quartermaster.host.fake.locks import FakeLocks
 from quartermaster.host.fake.machine import FakeMachine, FakeProcess
 from quartermaster.host.fake.mounts import FakeMounts
+from quartermaster.host.fake.programs import FakePrograms
 
 __all__ = [
     "FakeCommands",
@@ -22,6 +23,7 @@ __all__ = [
     "FakeMachine",
     "FakeMounts",
     "FakeProcess",
+    "FakePrograms",
     "Faults",
     "Moment",
     "fake_host",

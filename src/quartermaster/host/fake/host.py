@@ -11,6 +11,7 @@ from quartermaster.host.fake.faults import Faults
 from quartermaster.host.fake.locks import FakeLocks
 from quartermaster.host.fake.machine import FakeMachine
 from quartermaster.host.fake.mounts import FakeMounts
+from quartermaster.host.fake.programs import FakePrograms
 from quartermaster.host.machine import Host
 
 
@@ -27,4 +28,5 @@ def fake_host(machine: FakeMachine, faults: Faults | None = None, *, commands: F
         daemons=FakeDaemons(machine, shared, commands=used),
         locks=FakeLocks(shared),
         directories=FakeDirectories(machine, shared),
+        programs=FakePrograms(machine, shared),
     )

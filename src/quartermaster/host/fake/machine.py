@@ -8,6 +8,7 @@ from quartermaster.host.daemons.base import Daemon
 from quartermaster.host.devices.model import Device, Kind, Signature
 from quartermaster.host.mountinfo import Mount
 from quartermaster.host.mounts import MountHealth
+from quartermaster.host.programs import Program
 
 ROOT = Mount(1, 0, "8:1", "/", "/", ("rw",), (), "ext4", "/dev/sda1", ("rw",))
 
@@ -29,6 +30,7 @@ class FakeMachine:
         self.health: dict[str, MountHealth] = {}  # of mounts that are not well
         self.protected: dict[str, None] = {}  # where nothing can be written unless something is mounted there
         self.processes: dict[str, FakeProcess] = {}
+        self.programs: list[Program] = []  # that no record is kept of
         self.missing_tools: set[str] = set()
         self.directories: dict[tuple[str, str], None] = {}  # (number of the file system, path)
         self.files: dict[tuple[str, str], bytes] = {}  # the same, with what is in them
@@ -66,6 +68,7 @@ class FakeMachine:
         """Disks and records stay, mounts and processes do not, and nobody knows how those ended."""
         self.mounts[:] = [ROOT]
         self.health.clear()
+        self.programs.clear()
         for process in self.processes.values():
             process.lives = False
 

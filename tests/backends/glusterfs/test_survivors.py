@@ -1,0 +1,154 @@
+"""What runs on after the end of a glusterd of ours: a brick is ended when the pool has it no more, and not before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from quartermaster.backends.glusterfs.facts import NODE
+from quartermaster.backends.glusterfs.fake import FakeBrick
+from quartermaster.host.programs import Program
+from quartermaster.planning.cluster import Desired
+from quartermaster.resources import ObjectMeta, StorageStatus
+from quartermaster.resources.orchestration import assignment_name
+from quartermaster.resources.storage import BackendReport, StorageStatusSpec
+from tests.backends.conformance.bench import NAMESPACE
+
+from .modelled import VOLUME, Cluster
+
+AWAY = "h3"
+SOMEBODYS = "11111111-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> Cluster:
+    """What the glusterd of h3 has started runs there, beside what somebody else did; h4 has room."""
+    made = Cluster(tmp_path)
+    await made.begin()
+    made.bench.add("h4")
+    await made.rounds(4)
+    uuid = made.gluster.uuid(made.bench.address(AWAY))
+    made.bench.machines[AWAY].programs += [
+        process_of(made, uuid),
+        program("glusterfs", "--xlator-option", f"*replicate*.node-uuid={uuid}", "--process-name", "glustershd"),
+        program("glusterfs", "--volfile-id", "gluster/quotad", "--process-name", "quotad"),
+        program("glusterfs", "--process-name", "fuse", "--volfile-id=/data", "/mnt/data"),
+        process_of(made, SOMEBODYS),
+    ]
+    return made
+
+
+def program(*words: str) -> Program:
+    return Program(pid=len(" ".join(words)), started=1, arguments=(f"/usr/sbin/{words[0]}", *words[1:]))
+
+
+def brick_of(cluster: Cluster) -> FakeBrick:
+    address = cluster.bench.address(AWAY)
+    bricks = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).bricks
+    return next(one for one in bricks if one.address == address)
+
+
+def process_of(cluster: Cluster, uuid: str) -> Program:
+    brick = brick_of(cluster)
+    named = ("-s", brick.address, "--volfile-id", f"{VOLUME}.{brick.address}.and-its-path", "--brick-name", brick.path)
+    return program("glusterfsd", *named, "--xlator-option", f"*-posix.glusterd-uuid={uuid}", "--process-name", "brick")
+
+
+async def know_the_pool(cluster: Cluster, *servers: str) -> None:
+    addresses = ", ".join(map(cluster.bench.address, servers))
+    spec = StorageStatusSpec(type="glusterfs", glusterfs=BackendReport(details={"servers": addresses}))
+    metadata = ObjectMeta(name=cluster.bench.key.status_name, namespace=NAMESPACE)
+    await cluster.bench._store.create(StorageStatus(metadata=metadata, spec=spec))
+
+
+async def give_up(cluster: Cluster) -> str:
+    """Why its agent has not given up everything yet; "" when it has."""
+    cluster.bench.ask(Desired(AWAY, NODE, None))
+    await cluster.bench.work(only=NODE)
+    left = cluster.bench.assignments.get(assignment_name(NODE, AWAY))
+    return left.status.message if left is not None else ""
+
+
+def running(cluster: Cluster) -> list[str]:
+    return [one.after("--process-name") for one in cluster.bench.machines[AWAY].programs]
+
+
+def has_mounted(cluster: Cluster) -> bool:
+    return any("glusterd" in mount.target for mount in cluster.bench.machines[AWAY].mounts)
+
+
+def put_elsewhere(cluster: Cluster) -> None:
+    old = brick_of(cluster)
+    new = replace(old, address=cluster.bench.address("h4"), path="/elsewhere/pvc-1.m1")
+    bricks = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).bricks
+    bricks[bricks.index(old)] = new
+
+
+async def test_a_brick_that_the_pool_has_still_serves_on(cluster: Cluster) -> None:
+    await know_the_pool(cluster, "h1", "h2")
+    assert "the pool has it still" in await give_up(cluster)
+    assert running(cluster) == ["brick", "glustershd", "quotad", "fuse", "brick"]
+    assert has_mounted(cluster)
+
+
+async def test_one_that_is_elsewhere_by_now_ends_with_all_that_its_glusterd_has_started(cluster: Cluster) -> None:
+    await know_the_pool(cluster, "h1", "h2")
+    await give_up(cluster)
+    put_elsewhere(cluster)
+    assert await give_up(cluster) == ""
+    assert running(cluster) == ["fuse", "brick"]  # a mount, and what another glusterd has started
+    assert not has_mounted(cluster)
+
+
+async def test_one_that_serves_on_keeps_no_other_one_from_ending(cluster: Cluster) -> None:
+    await know_the_pool(cluster, "h1", "h2")
+    programs = cluster.bench.machines[AWAY].programs
+    words = (word.replace(VOLUME, "pvc-2") for word in programs[0].arguments[1:])
+    programs.append(program("glusterfsd", *words))  # of a volume that the pool has no more
+    assert "the pool has it still" in await give_up(cluster)
+    assert running(cluster) == ["brick", "glustershd", "quotad", "fuse", "brick"]
+
+
+async def test_a_brick_of_a_volume_that_is_deleted_ends(cluster: Cluster) -> None:
+    await know_the_pool(cluster, "h1", "h2")
+    del cluster.gluster.pool_of(cluster.bench.address("h1")).volumes[VOLUME]
+    assert await give_up(cluster) == ""
+    assert running(cluster) == ["fuse", "brick"]
+
+
+async def test_whoever_of_the_pool_answers_is_believed(cluster: Cluster) -> None:
+    await know_the_pool(cluster, "h2", "h1")
+    cluster.lose("h2")
+    put_elsewhere(cluster)
+    assert await give_up(cluster) == ""
+
+
+async def test_while_nobody_of_the_pool_answers_a_brick_serves_on(cluster: Cluster) -> None:
+    await know_the_pool(cluster, "h1", "h2")
+    cluster.gluster.cut |= {cluster.bench.address(name) for name in ("h1", "h2", "h4")}
+    assert "nobody says whether the pool has it still" in await give_up(cluster)
+    assert "brick" in running(cluster)
+
+
+async def test_of_a_cluster_that_is_gone_nothing_is_asked(cluster: Cluster) -> None:
+    assert await give_up(cluster) == ""
+    assert running(cluster) == ["fuse", "brick"]
+
+
+async def test_what_a_glusterd_of_somebody_else_has_started_is_left_to_him(cluster: Cluster) -> None:
+    record = next(cluster.bench._directory.glob(f"{AWAY}/**/glusterd.json"))
+    record.write_text(record.read_text().replace('"own":true', '"own":false'))
+    assert await give_up(cluster) == ""
+    assert len(running(cluster)) == 5
+
+
+async def test_a_node_that_is_declared_anew_meanwhile_begins_with_a_glusterd_that_knows_no_pool(
+    cluster: Cluster,
+) -> None:
+    await know_the_pool(cluster, "h1", "h2")
+    await give_up(cluster)
+    aside = next(cluster.bench._directory.glob(f"{AWAY}/**/removed"))
+    assert [one.name for one in aside.iterdir()] == [cluster.gluster.uuid(cluster.bench.address(AWAY))]
+    assert not (aside.parent / "glusterd").exists()
