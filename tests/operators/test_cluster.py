@@ -182,6 +182,20 @@ async def test_the_only_node_goes_on_serving_while_what_it_offers_is_changed() -
 
 
 @simulated()
+async def test_where_a_second_host_may_get_a_node_volumes_wait_for_their_consumer() -> None:
+    """Nodes come one after the other: a claim that came with three of them was served on the first."""
+    async with world() as made:
+        made.lead()
+        made.host("h1")
+        made.host("h2")
+        await made.node("h1")
+        await settled()
+        published = await made.get(StorageClass, "storage-local-default")
+        assert published is not None
+        assert published.volume_binding_mode == "WaitForFirstConsumer"
+
+
+@simulated()
 async def test_with_a_second_node_volumes_wait_for_their_consumer() -> None:
     async with world() as made:
         made.lead()

@@ -162,6 +162,7 @@ class ClusterView(msgspec.Struct, frozen=True, dict=True):
     online: bool = False  # as the status says now: to enter takes more than to stay
     memory: dict[str, str] = {}  # what the last plan wanted remembered
     clients: tuple[str, ...] = ()  # addresses of every host of the namespace, each of which may use volumes
+    hosts: int = 0  # so many of them are there, with a node or without
 
     @cached_property
     def reports(self) -> Mapping[tuple[str, str], Sequence[tuple[NodeView, Report]]]:

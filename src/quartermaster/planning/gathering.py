@@ -220,6 +220,7 @@ class _Survey:
             deployed={one: self._deployed(one) for one in dict.fromkeys(node.spec.type for node in snapshot.nodes)},
             sharing=snapshot.sharing,
         )
+        self._hosts = len(snapshot.hosts)
         self._clients = tuple(sorted({address for host in snapshot.hosts for address in addresses_of(host)}))
         self._members: dict[ClusterKey, list[StorageNode]] = {}
         meant: dict[str, Meant] = {}
@@ -261,6 +262,7 @@ class _Survey:
             online=status is not None and status.spec.status == ONLINE,
             memory=dict(self._snapshot.memories.get(key, {})),
             clients=self._clients,
+            hosts=self._hosts,
         )
 
     def _recalled_view(

@@ -34,5 +34,6 @@ class LocalBackend:
             degraded=something_missing(view, nodes.outcomes),
             removable=nodes.removable,
             memory=nodes.memory,
-            volume_class=VolumeClass(wait_for_consumer=len(view.nodes) > 1),
+            # By the hosts, for nodes come one after the other: a claim that came with them was served on the first one.
+            volume_class=VolumeClass(wait_for_consumer=max(view.hosts, len(view.nodes)) > 1),
         )
