@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX
 from quartermaster.host.commands import Command
 from quartermaster.resources.codec import Document
+from quartermaster.resources.orchestration import RUNNING, TRIGGERED
 from quartermaster.testing.simulation import record
 from quartermaster.testing.simulation.process import PROCESS
 from tests.simulation.orchestration import invariants as orchestration
@@ -31,6 +33,7 @@ FOREIGN = "nothing that belongs to somebody else is touched"
 WINDOW_S = 20.0
 # A brick, all that is on one host (""), or one file system of it.
 Loss = BrickRecord | tuple[GlusterMachine, str] | None
+MOVES = f"/{MOVE}-{MOVE_PREFIX}"  # in the key of an assignment
 STRANGER, PHOTOS = "10.0.0.9", "photos"
 
 __all__ = [
@@ -76,6 +79,8 @@ class Witness(orchestration.Witness):
             self.auditor.claim_gone(key)
         elif key.startswith((NODES, MEMORIES)):
             self.auditor.judge.saw(key, self._value(key))
+        elif MOVES in key:
+            self.auditor.move_seen(self._value(key))
 
 
 class Auditor(Watcher):
@@ -88,6 +93,7 @@ class Auditor(Watcher):
         self.changes: list[tuple[str, ...]] = []  # commands of agents that were to change something
         self.bound: dict[str, None] = {}  # volumes that somebody may write to
         self._claims: dict[str, str] = {}  # key → volume
+        self._moving: dict[str, None] = {}  # volumes of which an agent is about to replace a brick
         self._model = model
         self._witness = witness
         self._machines = machines
@@ -107,6 +113,14 @@ class Auditor(Watcher):
 
     def claim_gone(self, key: str) -> None:
         self.bound.pop(self._claims.pop(key, ""), None)
+
+    def move_seen(self, value: Document | None) -> None:
+        if value is None:
+            return
+        volume = value["spec"].get("instance", "").removeprefix(MOVE_PREFIX)
+        self._moving.pop(volume, None)
+        if value.get("status", {}).get("state") in (TRIGGERED, RUNNING):
+            self._moving[volume] = None
 
     # What is on disks, whether or not somebody can read it now.
 
@@ -133,7 +147,11 @@ class Auditor(Watcher):
         return True
 
     def survives(self, volume: VolumeRecord, loss: Loss) -> bool:
-        """Whether it is what it is made for: nothing is lost, and one that is empty or being made can be used."""
+        """Whether it is what it is made for: nothing is lost, and one that is empty or being made can be used. Where no
+        copy is to spare nobody can help what goes between the last look of an agent and its command.
+        """
+        if volume.name in self._moving and volume.shape.has_none_to_spare:
+            return False
         return self.is_safe(volume, loss) and (self._is_there(volume, loss) or not self._is_there(volume))
 
     def _is_there(self, volume: VolumeRecord, without: Loss = None) -> bool:

@@ -1,6 +1,7 @@
 """Whether there was a reason to give up a brick, judged when the leader wrote down that it would.
 
-A reason is something that happened to its host or disk, a host that was silent, or a node that is to go. What the
+A reason is something that happened to its host or disk, a disk that is not back yet, a host that was silent, or a node
+that is to go. What the
 leader had heard may be older than what is so: whatever happened lately counts.
 """
 
@@ -18,6 +19,8 @@ from quartermaster.stores.objects.keys import kind_prefix
 from quartermaster.testing.simulation import record
 from tests.simulation.orchestration.invariants import NODES
 
+from .hosts import GlusterMachine
+
 LEASES = kind_prefix(kind_of(Lease))
 MEMORIES = kind_prefix(kind_of(ConfigMap))
 LATELY_S = 90.0
@@ -25,10 +28,11 @@ SILENT_S = 30.0
 
 
 class Judge:
-    def __init__(self, addresses: Mapping[str, str]) -> None:
-        """`addresses` are by host."""
+    def __init__(self, addresses: Mapping[str, str], machines: Mapping[str, GlusterMachine]) -> None:
+        """Both are by host."""
         self.verdicts: dict[str, bool] = {}  # brick → whether there was a reason
         self._hosts = {address: host for host, address in addresses.items()}
+        self._machines = machines
         self._disturbed: dict[str, float] = {}
         self._beats: dict[str, float] = {}
         self._wipes: dict[str, tuple[str, ...]] = {}
@@ -62,7 +66,8 @@ class Judge:
         host = self._hosts.get(address, "")
         lately = _now() - self._disturbed.get(host, -LATELY_S) < LATELY_S
         silent = _now() - self._beats.get(host, 0.0) > SILENT_S
-        return not self._staying.get(host, False) or lately or silent
+        missing = host in self._machines and bool(self._machines[host].pulled)
+        return not self._staying.get(host, False) or lately or silent or missing
 
 
 def _now() -> float:

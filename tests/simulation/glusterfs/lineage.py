@@ -33,6 +33,11 @@ class Shape(msgspec.Struct, frozen=True):
             return self.data
         return 1 if self.width < 3 else self.width // 2 + 1
 
+    @property
+    def has_none_to_spare(self) -> bool:
+        """Whether too little content is left where two bricks go: the one that is being replaced and another."""
+        return sum(self.keeps_content(at) for at in range(self.width)) - 2 < self.least
+
     def keeps_content(self, position: int) -> bool:
         return not (self.arbiter and position == self.width - 1)
 

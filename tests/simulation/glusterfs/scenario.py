@@ -96,7 +96,9 @@ class Scenario:
         self.model = GlusterModel()
         self.model.machines = {ADDRESSES[name]: machine for name, machine in self.machines.items()}
         self.model.machines[STRANGER] = self.stranger
-        self.auditor = Auditor(self.model, self.witness, {**self.machines, "stranger": self.stranger}, Judge(ADDRESSES))
+        self.auditor = Auditor(
+            self.model, self.witness, {**self.machines, "stranger": self.stranger}, Judge(ADDRESSES, self.machines)
+        )
         self.witness.auditor = self.auditor
         self.verbs = Verbs(self.model, self.auditor)
         self.store = ObjectStore(self.kv, manager="administrator")

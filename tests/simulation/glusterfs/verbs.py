@@ -86,13 +86,9 @@ class Verbs:
             self._model.delicate -= delicate
 
     def _has_none_to_spare(self, address: str, name: str) -> bool:
-        """Whether no content is left where two bricks of a set go: the one that is being replaced and another."""
         daemon = self._model.running(address)
         known = daemon.volumes.get(name) if daemon is not None else None
-        if known is None:
-            return False
-        contents = sum(known.shape.keeps_content(at) for at in range(known.shape.width))
-        return contents - 2 < known.shape.least
+        return known is not None and known.shape.has_none_to_spare
 
     def _parts(self, address: str, words: Sequence[str]) -> Parts:
         noun, verb, *rest = words
