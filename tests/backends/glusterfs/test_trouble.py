@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs import pool_agent
 from quartermaster.backends.glusterfs.daemon import DAEMON
-from quartermaster.backends.glusterfs.facts import NODE
+from quartermaster.backends.glusterfs.facts import NODE, read_memory
 from quartermaster.backends.glusterfs.fake import FakeBrick
 from quartermaster.backends.glusterfs.model import HealCount, VolumeInfo
 from quartermaster.backends.glusterfs.tool import Gluster
@@ -288,3 +288,24 @@ async def test_a_volume_whose_entries_take_too_long_to_count_is_in_the_way_of_no
     assert asked == names[:2]
     await cluster.bench.run(told(pool, watch=names))
     assert asked[: len(names)] == names
+
+
+async def test_two_glusterds_that_refuse_each_other_are_named_also_where_none_of_them_speaks_for_the_pool(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """As a glusterd writes it down; the coordinator's own says of both that they are in the cluster."""
+    plan = await cluster.rounds(2)
+    assert not plan.degraded.holds
+    known = read_memory(plan.memory)
+    uuids = {host: uuid for uuid, host in known.members.items()}
+    one, other = (host for host in ("h1", "h2", "h3") if host != known.coordinator)
+    peers = tmp_path / one / NODE / "glusterd" / "peers"
+    peers.mkdir(parents=True)
+    for host, state in ((known.coordinator, 3), (other, 6)):
+        (peers / uuids[host]).write_text(f"uuid={uuids[host]}\nstate={state}\nhostname1={host}\n")
+    plan = await cluster.rounds(2)
+    assert (plan.degraded.holds, plan.degraded.reason) == (True, "PeersRefused")
+    assert plan.degraded.message.endswith(f"refuse these: {one} and {other}")
+    assert plan.ready.holds
+    (peers / uuids[other]).write_text(f"uuid={uuids[other]}\nstate=3\nhostname1={other}\n")
+    assert not (await cluster.rounds(2)).degraded.holds

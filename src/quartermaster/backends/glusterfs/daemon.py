@@ -30,6 +30,7 @@ _STATE = "glusterd"
 _RECORD = "glusterd.json"
 _SETTINGS = "glusterd.vol"
 _ASIDE = "removed"
+_REFUSED = "state=6"  # of a peer: rejected
 _STUCK = "stuck.json"  # brick for which it was started again → when
 _SELDOM_S, _APART_S = 3_600.0, 600.0  # between two ends of a glusterd for the same brick, and for any
 SOCKET_DIRECTORY, SOCKET = "/var/run", "glusterd.socket"
@@ -116,6 +117,17 @@ def recorded_identity(directory: Path) -> Identity | None:
     """Who the glusterd of this host was when it was last asked; `directory` is that of the node's agent."""
     record = directory / _RECORD
     return msgspec.json.decode(record.read_bytes(), type=Identity) if record.exists() else None
+
+
+def refused_by_glusterd(directory: Path) -> list[str]:
+    """The UUIDs of the peers with which the glusterd that we started has fallen out, as it has written them down.
+    Whoever speaks for the pool hears only of those that his own refuses.
+    """
+    try:
+        records = sorted((directory / _STATE / "peers").iterdir())
+        return [record.name for record in records if _REFUSED in record.read_text().split()]
+    except OSError:
+        return []
 
 
 def written_by_glusterd(directory: Path) -> Written | None:

@@ -81,6 +81,7 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str = ""
     bricks: dict[str, dict[str, int]] = {}  # base → directory in it → entries to be healed
     ours: dict[str, tuple[str, ...]] = {}  # directory that others use too → in it, what is known to be a brick of ours
+    refused: tuple[str, ...] = ()  # the UUIDs of peers with which its glusterd has fallen out
     removing: dict[str, tuple[str, ...]] = {}  # base → bricks whose removal takes longer than one run has
     dead: dict[str, str] = {}  # base → why nothing can be read there
 

@@ -33,6 +33,7 @@ from quartermaster.backends.glusterfs.daemon import (
     ensure_glusterd,
     forget_glusterd,
     recorded_identity,
+    refused_by_glusterd,
 )
 from quartermaster.backends.glusterfs.facts import BRICK_MARK, NODE, PENDING, PENDING_BASE, VOLUME_PREFIX
 from quartermaster.backends.glusterfs.model import VolumeInfo
@@ -96,6 +97,8 @@ class NodeAgent:
                 ours[base["path"]] = await troubles.during(base["path"], known) or []
         facts = {"uuid": identity.uuid, "version": identity.version, "bricks": bricks, "dead": troubles.dead}
         told = {**offered, "bases": bases, **facts, **({"ours": ours} if ours else {})}
+        if identity.own and (refused := refused_by_glusterd(context.directory)):
+            told["refused"] = refused
         if is_clean:
             return told
         removing = await self._removing(context, claimed, troubles)

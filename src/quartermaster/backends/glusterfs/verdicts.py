@@ -59,6 +59,7 @@ def degraded_verdict(
         lambda: _stuck(moves),
         lambda: _bricks_down(seen),
         lambda: _healing(seen, moves),
+        lambda: _refusals(seen, members),
         lambda: _strangers(seen, members),
         lambda: _failures(seen),
     )
@@ -159,6 +160,16 @@ def _healing(seen: Seen, moves: Moves) -> Verdict | None:
         message = f"copies in {_named(doubtful)} were away, and what they lack is being counted"
         return Verdict(True, "Healing", message)
     return None
+
+
+def _refusals(seen: Seen, members: Mapping[str, str]) -> Verdict | None:
+    """Also of two of which none speaks for the pool: what one of them is told the other never hears of."""
+    told = {node.host: seen.node_facts[node.host].refused for node in seen.view.nodes if node.host}
+    found = [(host, members[uuid]) for host, refused in told.items() for uuid in refused if uuid in members]
+    if not found:
+        return None
+    names = _named(sorted({" and ".join(sorted(pair)) for pair in found}))
+    return Verdict(True, "PeersRefused", f"glusterds know a volume otherwise than others do, and refuse these: {names}")
 
 
 def _strangers(seen: Seen, members: Mapping[str, str]) -> Verdict | None:
