@@ -31,6 +31,8 @@ RIGHT_BRICK = "a brick is given up for a reason, and after that was written down
 FOREIGN = "nothing that belongs to somebody else is touched"
 # Between the last look of an agent and the effect of its command somebody may have gone away.
 WINDOW_S = 20.0
+# And somebody may have come back, who was dead when the agent looked: so long a command may take.
+RETURNED_S = 5.0
 # A brick, all that is on one host (""), or one file system of it.
 Loss = BrickRecord | tuple[GlusterMachine, str] | None
 MOVES = f"/{MOVE}-{MOVE_PREFIX}"  # in the key of an assignment
@@ -99,6 +101,7 @@ class Auditor(Watcher):
         self._machines = machines
         self._addresses = {id(machine): address for address, machine in model.machines.items()}
         self._whole: dict[tuple[str, str], float] = {}  # (address, path) → when it was last whole
+        self._serving: dict[tuple[str, str], float] = {}  # the same → since when it serves
 
     # What is known of claims.
 
@@ -180,6 +183,10 @@ class Auditor(Watcher):
                     brick = volume.bricks[at]
                     if is_whole(self.stored(brick), newest):
                         self._whole[brick.address, brick.path] = now
+                    if self._model.serves(brick):
+                        self._serving.setdefault((brick.address, brick.path), now)
+                    else:
+                        self._serving.pop((brick.address, brick.path), None)
             if not self.is_safe(volume):
                 self._witness.violated(NO_LOSS, f"{volume.name}: {self._describe(volume)}")
 
@@ -208,7 +215,7 @@ class Auditor(Watcher):
         reason = self.judge.verdicts.get(old.name, False) or any(brick.address == old.address for brick in others)
         if not reason and self.stored(old) is not None:
             self._witness.violated(RIGHT_BRICK, f"{volume.name} gives up {old.address}, and there was no reason to")
-        if self._model.serves(old) and self._model.network.reaches(old.address, new.address):
+        if self._has_served(old) and self._model.network.reaches(old.address, new.address):
             self._check_healed(volume, others, f"{old.address} is given up")
 
     def stopped(self, volume: VolumeRecord) -> None:
@@ -234,6 +241,12 @@ class Auditor(Watcher):
         known = self._model.volumes.get(copy.volume) if copy is not None else None
         if known is not None and copy is not None and copy.versions:
             self._check_healed(known, known.bricks, f"a copy is removed on {host}")
+
+    def _has_served(self, brick: BrickRecord) -> bool:
+        """And not only since its agent looked, to which it was dead."""
+        now = asyncio.get_running_loop().time()
+        since = self._serving.get((brick.address, brick.path), now)
+        return self._model.serves(brick) and now - since >= RETURNED_S
 
     def _check_healed(self, volume: VolumeRecord, bricks: Sequence[BrickRecord], what: str) -> None:
         now = asyncio.get_running_loop().time()
