@@ -317,6 +317,18 @@ def test_the_list_says_that_a_class_is_missing(cli: Cli, store_url: str) -> None
     assert 'there is no StorageClass "fats"; there are fast' in cli("volume", "list").out
 
 
+def test_the_list_says_that_no_class_is_set_and_which_there_are(cli: Cli, store_url: str) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    write(
+        store_url,
+        from_document(PersistentVolumeClaim, {"metadata": {"name": "d", "namespace": "default"}, "spec": spec}),
+    )
+    fast = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "x"}
+    write(store_url, from_document(StorageClass, fast))
+    said = "no StorageClass is set: `qm edit pvc d` sets spec.storageClassName; the classes there are: fast"
+    assert said in cli("volume", "list").out
+
+
 async def test_who_may_see_claims_and_volumes_only_gets_their_table() -> None:
     class Limited(ObjectStore):
         async def list(self, kind: Any, *arguments: Any, **options: Any) -> Any:

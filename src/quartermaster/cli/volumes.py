@@ -13,6 +13,7 @@ from quartermaster.cli.session import Session
 from quartermaster.cli.tables import NONE, Writer, age
 from quartermaster.cli.whereabouts import hosts_of
 from quartermaster.planning.health import LOST, SILENT
+from quartermaster.provisioning.binding import why_classless
 from quartermaster.provisioning.protocol import PROVISIONED, RESIZING, STORAGE, find_condition, mounts_of
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from quartermaster.resources.model import Object
@@ -83,11 +84,8 @@ def _out_of_reach(hosts: Sequence[str], silent: Sequence[str]) -> str:
 
 
 def _classless(claim: PersistentVolumeClaim, classes: Sequence[Object] | None) -> str:
-    wanted = claim.spec.storage_class_name
-    names = [one.metadata.name for one in classes or ()]
-    if claim.spec.volume_name or not wanted or classes is None or wanted in names:
-        return ""
-    return f'there is no StorageClass "{wanted}"' + (f"; there are {', '.join(names)}" if names else "")
+    known = [one for one in classes or () if isinstance(one, StorageClass)]
+    return why_classless(claim, known) if classes is not None else ""
 
 
 def _volumeless(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> str:
