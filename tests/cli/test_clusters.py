@@ -151,6 +151,14 @@ def test_a_plan_says_that_nobody_leads(store_url: str, cli: Cli) -> None:
     assert "note: nobody leads in default: the hosts are as the last leader left them" in cli("plan").err
 
 
+def test_an_offline_cluster_never_has_the_reason_of_an_online_one(store_url: str, cli: Cli, led: None) -> None:
+    online = {"type": "Online", "status": "True", "reason": "Ready", "message": "all 3 nodes are ready"}
+    write(store_url, status(said="OFFLINE", conditions=[online], message="all 3 nodes are ready"))
+    result = cli("status")
+    assert "all 3 nodes are ready" not in result.out
+    assert "waiting for the leader, which is about to write down what has changed" in result.out
+
+
 def test_status_ends_with_1_while_something_is_offline_or_nothing_is_there(store_url: str, cli: Cli, led: None) -> None:
     assert cli("status").code == 1
     write(store_url, status("c1"), status("c2", "OFFLINE"))

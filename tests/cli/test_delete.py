@@ -198,8 +198,10 @@ def test_what_is_held_by_a_finalizer_is_named_and_never_forced(three: Cli, prepa
         'cannot see the end of storagenode.coreos.com "a" within 0.2 s: it is held by finalizer example.org/drain'
         in (result.err)
     )
+    assert result.out == "", "it is not deleted"
     assert three("get", "sn", "a").code == 0
-    assert three("delete", "sn", "a", "--no-wait").code == 0
+    unseen = three("delete", "sn", "a", "--no-wait")
+    assert (unseen.code, unseen.out) == (0, 'storagenode.coreos.com "a" is being deleted\n')
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ from quartermaster.resources.codec import from_document
 from quartermaster.resources.marks import HOSTNAME_LABEL, provisioner_of
 from quartermaster.resources.model import Object, ObjectMeta
 from quartermaster.resources.orchestration import FAILED, Assignment, AssignmentSpec, AssignmentStatus, HostStatus
-from quartermaster.stores import open_store
+from quartermaster.stores import modify, open_store
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
-from quartermaster.support.errors import ForbiddenError
+from quartermaster.support.errors import ForbiddenError, NotFoundError
 from tests.cli.conftest import Cli, table
 
 pytestmark = [pytest.mark.slow]  # most of them start an operator, which answers what a host asks for
@@ -264,6 +265,43 @@ def test_what_lies_on_top_of_a_volume_is_not_unmounted_and_the_other_paths_are(
     assert not any(target.exists() for target in targets)
 
 
+@pytest.mark.netns
+def test_the_mount_of_a_volume_that_is_gone_is_cleared_away_where_it_says_which_it_was(
+    cli: Cli, leader: None, store_url: str, tmp_path: Path, foreign: Callable[[Path], None]
+) -> None:
+    bound(store_url, tmp_path / "made")
+    own, other = tmp_path / "own", tmp_path / "other"
+    for target in (own, other):
+        assert cli("volume", "mount", "data", target, "--host", HOST).code == 0
+        subprocess.run(["umount", target], check=True)
+    assert cli("delete", "pvc", "data", "--force").code == 0
+    is_gone(store_url, "v1")
+    subprocess.run(["mount", "-t", "tmpfs", "server:/v1", own], check=True)
+    foreign(other)
+    result = cli("volume", "unmount", own, "--host", HOST)
+    assert (result.code, result.out) == (0, f"{own} unmounted\n")
+    refused = cli("volume", "unmount", other, "--host", HOST)
+    assert (refused.code, refused.out) == (1, "")
+    assert "its volume v1 is gone, and nobody can tell whether foreign (tmpfs)" in refused.err
+    assert (other / "precious").exists()
+
+
+def is_gone(url: str, volume: str) -> None:
+    """As an agent would make it: there is none here."""
+
+    def unheld(found: PersistentVolume) -> PersistentVolume:
+        return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, finalizers=()))
+
+    async def work() -> None:
+        store = await open_store(url)
+        await store.delete(PersistentVolume, volume)
+        with suppress(NotFoundError):
+            await modify(store, PersistentVolume, volume, "", unheld)
+        await store.close()
+
+    asyncio.run(work())
+
+
 def test_a_claim_that_has_no_volume_in_time_says_why(cli: Cli, leader: None, store_url: str, tmp_path: Path) -> None:
     condition = {"type": "Provisioned", "status": "False", "message": "1Gi were asked for, and 10Mi are free"}
     write(store_url, claim("Pending", volume="", conditions=[condition]))
@@ -315,6 +353,18 @@ def test_the_list_says_that_a_class_is_missing(cli: Cli, store_url: str) -> None
     fast = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "x"}
     write(store_url, from_document(StorageClass, fast))
     assert 'there is no StorageClass "fats"; there are fast' in cli("volume", "list").out
+
+
+def test_the_list_says_that_no_class_is_set_and_which_there_are(cli: Cli, store_url: str) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    write(
+        store_url,
+        from_document(PersistentVolumeClaim, {"metadata": {"name": "d", "namespace": "default"}, "spec": spec}),
+    )
+    fast = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "x"}
+    write(store_url, from_document(StorageClass, fast))
+    said = "no StorageClass is set: `qm edit pvc d` sets spec.storageClassName; the classes there are: fast"
+    assert said in cli("volume", "list").out
 
 
 async def test_who_may_see_claims_and_volumes_only_gets_their_table() -> None:

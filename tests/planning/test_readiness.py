@@ -56,7 +56,7 @@ def test_a_storage_cluster_may_ask_for_more_nodes() -> None:
     waiting = replace(PLAN, nodes={"n": NodeOutcome("Ready"), "m": NodeOutcome("Pending", "no host has joined yet")})
     standing = standing_of(view, waiting)
     assert not standing.online
-    assert standing.why.message == "1 of 3 nodes that the StorageCluster asks for are ready; m: no host has joined yet"
+    assert standing.why.message == "1 of 3 nodes that the StorageCluster asks for is ready; m: no host has joined yet"
     assert standing_of(replace(view, online=True), waiting).online
 
 

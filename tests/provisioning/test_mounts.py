@@ -16,14 +16,14 @@ from quartermaster.provisioning.protocol import PROVISIONED_BY, SELECTED_NODE, m
 from quartermaster.resources.codec import encode, from_document
 from quartermaster.resources.kubernetes.core import Lease, LeaseSpec
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
-from quartermaster.resources.marks import HOSTNAME_LABEL, MOUNT_FINALIZER, provisioner_of
+from quartermaster.resources.marks import DEFAULT_CLASS, HOSTNAME_LABEL, MOUNT_FINALIZER, provisioner_of
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.mounts import ENDING, GRANTED, REFUSED, WAITING, ClaimName, Mount, MountSpec, MountStatus
 from quartermaster.stores.kv.base import Put
 from quartermaster.support.errors import DeadlineError, HostError, UnavailableError
 from quartermaster.testing.simulation import simulated
 
-from .world import KEY, NAMESPACE, TYPE, World, claim, is_bound, is_gone, storage_class, until
+from .world import CLASS, KEY, NAMESPACE, TYPE, World, claim, is_bound, is_gone, storage_class, until
 
 DATA = ClaimName(namespace="default", name="data")
 
@@ -109,6 +109,20 @@ def test_the_first_consumer_of_a_claim_that_waits_for_one_is_the_host_that_asks(
     assert not answered(claim=claim(), volume=None, storage_class=storage_class()).consumer
     chosen = claim(annotations={SELECTED_NODE: "h2"})
     assert answered(claim=chosen, volume=None) == Answer(WAITING, "its volume is being made on h2")
+
+
+def test_a_claim_without_a_class_says_so_and_which_there_are() -> None:
+    unset = "no StorageClass is set: `qm edit pvc data` sets spec.storageClassName; "
+    for nothing in (None, ""):
+        waits = {"claim": claim(storage_class=nothing), "volume": None, "storage_class": None}
+        assert answered(**waits) == Answer(WAITING, f"{unset}there are no classes yet")
+        assert answered(**waits, classes=[storage_class()]).why == f"{unset}the classes there are: {CLASS}"
+
+
+def test_a_claim_that_gets_the_default_class_is_not_said_to_have_none() -> None:
+    default = with_annotations(storage_class(), {DEFAULT_CLASS: "true"})
+    waits = answered(claim=claim(storage_class=None), volume=None, storage_class=None, classes=[default])
+    assert waits == Answer(WAITING, "its volume is being made")
 
 
 def test_what_was_granted_stays_granted_whatever_becomes_of_labels_and_modes() -> None:

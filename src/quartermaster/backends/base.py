@@ -261,6 +261,27 @@ def remains_without(driver: VolumeDriver | None, view: ClusterView, host: str) -
     return found
 
 
+class KnowsPlaces(Protocol):
+    """A volume driver that moves copies or parts of volumes to other hosts than they were placed on."""
+
+    def hosts_now(self, view: ClusterView) -> Mapping[str, tuple[str, ...]]:
+        """By volume, the hosts that have something of it now."""
+        ...
+
+
+def knows_places(driver: VolumeDriver) -> bool:
+    return hasattr(driver, "hosts_now")
+
+
+def hosts_now(driver: VolumeDriver, view: ClusterView) -> Mapping[str, tuple[str, ...]]:
+    """Where volumes were placed where nobody says more."""
+    said = getattr(driver, "hosts_now", None)
+    if said is None:
+        return {one.name: one.hosts for one in view.volumes}
+    found: Mapping[str, tuple[str, ...]] = said(view)
+    return found
+
+
 class KnowsServers(Protocol):
     """A volume driver whose volumes are served by hosts: those that a volume was made on may all be others by now."""
 

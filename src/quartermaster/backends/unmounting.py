@@ -6,6 +6,7 @@ kernel's table is asked first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -38,6 +39,13 @@ async def unmount_volume(machine: Host, name: str, target: Path, is_volume: IsVo
     for left in reversed(range(len(ours))):
         await machine.mounts.unmount(str(target), remove=left == 0 and len(stack) == len(ours))
     return True
+
+
+def says_its_name(name: str) -> IsVolume:
+    """What can be told of a volume that is gone: the whole of it is mounted, and its source is called as it was. What a
+    bound directory was part of nobody knows any more.
+    """
+    return lambda _, mount: mount.root == "/" and re.split("[:/]", mount.source)[-1] == name
 
 
 def _look(machine: Host, target: Path, is_volume: IsVolume) -> tuple[list[Mount], list[Mount]]:

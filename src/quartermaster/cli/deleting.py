@@ -179,21 +179,33 @@ async def _delete_all(store: Store, chosen: Sequence[_Chosen], plan: Plan) -> bo
             continue
         progress.step()
         done += 1
-        click.echo(f"{one.title} deleted{' (dry run)' if plan.dry_run else ''}")
-        if after is not None and after.metadata.deletion_timestamp and after.metadata.finalizers:
-            held.append((one, after))
+        if after is not None and after.metadata.deletion_timestamp and after.metadata.finalizers and not plan.dry_run:
+            held.append((one, after))  # it is there still, perhaps for long
+        else:
+            click.echo(f"{one.title} deleted{' (dry run)' if plan.dry_run else ''}")
     progress.clear()
     if plan.dry_run or not done:
         return failed
     await clean_up(store)
-    if plan.wait:
-        for one, obj in held:
-            try:
+    return not await _see_the_end(store, held, plan) or failed
+
+
+async def _see_the_end(store: Store, held: Sequence[tuple[_Chosen, Object]], plan: Plan) -> bool:
+    """Of what others have to let go first: it is said to be deleted when it is."""
+    ended = True
+    for at, (one, obj) in enumerate(held):
+        try:
+            if plan.wait:
                 await _wait_until_gone(store, one, obj, plan.timeout_s)
-            except QuartermasterError as error:
-                failures.say(str(error))
-                failed = True
-    return failed
+            click.echo(f"{one.title} {'deleted' if plan.wait else 'is being deleted'}")
+        except asyncio.CancelledError:
+            left = ", ".join(rest.title for rest, _ in held[at:])
+            click.echo(f"interrupted: waited for the end of {left}; what was asked for stands", err=True)
+            raise
+        except QuartermasterError as error:
+            failures.say(str(error))
+            ended = False
+    return ended
 
 
 def _account(done: int, rest: int) -> None:

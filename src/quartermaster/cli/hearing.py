@@ -26,6 +26,8 @@ from quartermaster.support import clock
 from quartermaster.support.errors import ConflictError, NotFoundError
 
 _LISTEN_S = 0.5
+# Who leads may have gone with the host: the next one is elected first, and then listens for itself.
+_ELECTION_S = 15.0
 
 
 class Hearing(msgspec.Struct, frozen=True):
@@ -36,11 +38,15 @@ class Hearing(msgspec.Struct, frozen=True):
     after_s: float  # of silence, it is no longer taken to live
 
     @property
+    def is_late(self) -> bool:
+        return self.ago_s is not None and self.ago_s > self.after_s
+
+    @property
     def sentence(self) -> str:
         counts = f"it counts as silent after {self.after_s:g} s"
         if self.ago_s is None:
             return counts
-        late = ", and no leader has noticed yet" if self.ago_s > self.after_s and self.state == READY else ""
+        late = ", and no leader has noticed yet" if self.is_late and self.state == READY else ""
         return f"last heard {self.ago_s:.0f} s ago; {counts}{late}"
 
 
@@ -86,8 +92,28 @@ def is_given_up_by(hearing: Hearing, node: StorageNode) -> bool:
     """
     if hearing.state in (SILENT, LOST, ""):
         return True
-    late = hearing.ago_s is not None and hearing.ago_s > hearing.after_s
-    return late and node.status.state not in ("", NODE_READY)
+    return hearing.is_late and node.status.state not in ("", NODE_READY)
+
+
+async def await_word(store: Store, node: StorageNode) -> Hearing:
+    """As `listen_for_node`; where the host is late and no leader has said so yet, until one has, or the host is heard,
+    or the time is over in which one should have.
+    """
+    namespace, name, host = node.metadata.namespace, node.metadata.name, node.status.host
+    hearing = await listen_for_node(store, node)
+    if not hearing.is_late or is_given_up_by(hearing, node):
+        return hearing
+    before = await _beat(store, namespace, host)
+    ends = clock.monotonic() + _ELECTION_S + 2 * hearing.after_s
+    with Status("listening") as status:
+        while hearing.is_late and not is_given_up_by(hearing, node) and clock.monotonic() < ends:
+            status.show(f"no leader has called host {host} silent yet")
+            await asyncio.sleep(min(_LISTEN_S, hearing.after_s))
+            node = await store.get(StorageNode, name, namespace)
+            hearing = await listen_for_node(store, node)
+            if await _beat(store, namespace, host) != before:
+                return msgspec.structs.replace(hearing, ago_s=0.0)  # by a clock that may differ it is late still
+    return hearing
 
 
 async def stays_silent(store: Store, namespace: str, host: str, hearing: Hearing) -> bool:

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from quartermaster.backends.base import served_now
+from quartermaster.backends.unmounting import says_its_name, unmount_volume
 from quartermaster.cli import failures
 from quartermaster.cli.progress import Status
 from quartermaster.cli.session import Session
@@ -159,6 +160,8 @@ async def _take_off(store: Store, machine: Host, mount: Mount, present: MountPoi
     try:
         volume = await store.get(PersistentVolume, name)
     except NotFoundError:
+        if await unmount_volume(machine, name, path, says_its_name(name)):
+            return True
         raise HostError(
             f"cannot unmount {path}: its volume {name} is gone, and nobody can tell whether {present.source}"
             f" ({present.type}), which is mounted there, is it",

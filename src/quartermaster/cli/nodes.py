@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from quartermaster.cli.asking import ask
-from quartermaster.cli.hearing import is_given_up_by, listen_for_node, stays_silent
+from quartermaster.cli.hearing import Hearing, await_word, is_given_up_by, stays_silent
 from quartermaster.cli.holding import with_marks
 from quartermaster.cli.progress import Status
 from quartermaster.cli.session import Session
@@ -93,14 +93,13 @@ async def remove_lost(session: Session, name: str, *, yes: bool, wish: Wish) -> 
         namespace = session.namespace(store)
         node = await store.get(StorageNode, name, namespace)
         host = node.status.host
-        hearing = await listen_for_node(store, node) if host else None
-        if hearing is not None and not (
-            is_given_up_by(hearing, node) and await stays_silent(store, namespace, host, hearing)
-        ):
-            raise RefusedError(
-                f"cannot give up {name}: its host {host} lives ({hearing.sentence})",
-                hint=f"`qm node remove {name}` moves its data first",
-            )
+        if host:
+            hearing = await await_word(store, node)
+            node = await store.get(StorageNode, name, namespace)
+            if not is_given_up_by(hearing, node):
+                raise _refusal(name, host, hearing)
+            if not await stays_silent(store, namespace, host, hearing):
+                raise _refusal(name, host, msgspec.structs.replace(hearing, ago_s=0.0))
         stakes = await stakes_of(store, node) if host else Stakes(host)
         for sentence in stakes.sentences() if host else [f"{name} never had a host"]:
             click.echo(sentence, err=True)
@@ -112,6 +111,18 @@ async def remove_lost(session: Session, name: str, *, yes: bool, wish: Wish) -> 
             await _until(store, namespace, name, _is_gone, what=_REMOVING, wish=wish)
         click.echo(f"storagenode/{name} {'removed' if wish.wait else 'is being removed'}")
         _tell_what_is_left(host, stakes)
+
+
+def _refusal(name: str, host: str, hearing: Hearing) -> RefusedError:
+    if hearing.is_late:
+        return RefusedError(
+            f"cannot give up {name}: nobody who leads has called its host {host} silent ({hearing.sentence})",
+            hint="`qm status` says whether anybody leads; run it again when somebody does",
+        )
+    return RefusedError(
+        f"cannot give up {name}: its host {host} lives ({hearing.sentence})",
+        hint=f"`qm node remove {name}` moves its data first",
+    )
 
 
 def _tell_what_is_left(host: str, stakes: Stakes) -> None:

@@ -176,7 +176,7 @@ async def _follow(
                     await asyncio.sleep(_LOOK_S)
                     latest = _named(await _statuses(store, namespace), look.names)
     except TimeoutError:
-        waiting = "; ".join(f"{one.metadata.name}: {one.status.message}" for one in latest if one.spec.status != ONLINE)
+        waiting = "; ".join(f"{one.metadata.name}: {_message(one)}" for one in latest if one.spec.status != ONLINE)
         hint = "`qm describe storagestatus` and `qm devices` tell more"
         if told and not waiting:
             waiting, hint = _unled(namespace), "`qm up` starts this host"
@@ -235,8 +235,16 @@ def _cluster_row(one: StorageStatus) -> tuple[str, ...]:
         _count(status.node_count),
         _count(status.ready_count),
         *_amounts(status.capacity),
-        status.message,
+        _message(one),
     )
+
+
+def _message(status: StorageStatus) -> str:
+    """Of what is written one after the other the one may be there without the other: its reason is that of before."""
+    told = find_condition(status.status.conditions, "Online")
+    if status.spec.status != ONLINE and told is not None and told.status == "True":
+        return "waiting for the leader, which is about to write down what has changed"
+    return status.status.message
 
 
 def _node_row(one: StorageStatus, node: NodeReport) -> tuple[str, ...]:

@@ -11,8 +11,9 @@ from quartermaster.cli.finding import Query, list_whole
 from quartermaster.cli.output import Output, format_document, nothing_found, parse_output
 from quartermaster.cli.session import Session
 from quartermaster.cli.tables import NONE, Writer, age
+from quartermaster.cli.whereabouts import hosts_of
 from quartermaster.planning.health import LOST, SILENT
-from quartermaster.provisioning.intent import record_of
+from quartermaster.provisioning.binding import why_classless
 from quartermaster.provisioning.protocol import PROVISIONED, RESIZING, STORAGE, find_condition, mounts_of
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from quartermaster.resources.model import Object
@@ -46,14 +47,16 @@ async def volume_rows(store: Store, namespace: str | None) -> list[dict[str, Any
     hosts = await _if_allowed(store, Host) or ()
     silent = [one.metadata.name for one in hosts if isinstance(one, Host) and one.status.state in (SILENT, LOST)]
     classes = await _if_allowed(store, StorageClass)
+    places = await hosts_of(store, [one for one in volumes.values() if isinstance(one, PersistentVolume)])
     rows = []
     for claim in claims:
         if isinstance(claim, PersistentVolumeClaim):
             volume = volumes.get(claim.spec.volume_name)
             bound = volume if isinstance(volume, PersistentVolume) else None
-            wrong = broken.get(claim.spec.volume_name, "") or _out_of_reach(bound, silent)
+            there = places.get(claim.spec.volume_name, ())
+            wrong = broken.get(claim.spec.volume_name, "") or _out_of_reach(there, silent)
             waits = _said(claim) or _volumeless(claim, bound) or _classless(claim, classes)
-            rows.append(_row(claim, bound, wrong or waits))
+            rows.append(_row(claim, bound, there, wrong or waits))
     return rows
 
 
@@ -74,20 +77,15 @@ def _broken(assignments: Sequence[Object]) -> dict[str, str]:
     }
 
 
-def _out_of_reach(volume: PersistentVolume | None, silent: Sequence[str]) -> str:
-    record = record_of(volume) if volume is not None else None
-    hosts = record.volume.placement.hosts if record is not None else ()
+def _out_of_reach(hosts: Sequence[str], silent: Sequence[str]) -> str:
     if not hosts or not all(host in silent for host in hosts):
         return ""
     return f"{' and '.join(hosts)} {'does' if len(hosts) == 1 else 'do'} not report: it cannot be used"
 
 
 def _classless(claim: PersistentVolumeClaim, classes: Sequence[Object] | None) -> str:
-    wanted = claim.spec.storage_class_name
-    names = [one.metadata.name for one in classes or ()]
-    if claim.spec.volume_name or not wanted or classes is None or wanted in names:
-        return ""
-    return f'there is no StorageClass "{wanted}"' + (f"; there are {', '.join(names)}" if names else "")
+    known = [one for one in classes or () if isinstance(one, StorageClass)]
+    return why_classless(claim, known) if classes is not None else ""
 
 
 def _volumeless(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> str:
@@ -101,8 +99,9 @@ def _said(claim: PersistentVolumeClaim) -> str:
     return said.message if said is not None else ""
 
 
-def _row(claim: PersistentVolumeClaim, volume: PersistentVolume | None, message: str) -> dict[str, Any]:
-    record = record_of(volume) if volume is not None else None
+def _row(
+    claim: PersistentVolumeClaim, volume: PersistentVolume | None, hosts: Sequence[str], message: str
+) -> dict[str, Any]:
     deleting = claim.metadata.deletion_timestamp is not None
     return {
         "namespace": claim.metadata.namespace,
@@ -111,7 +110,7 @@ def _row(claim: PersistentVolumeClaim, volume: PersistentVolume | None, message:
         "size": str(claim.status.capacity.get(STORAGE) or claim.spec.resources.requests.get(STORAGE, "")),
         "class": claim.spec.storage_class_name or "",
         "volume": claim.spec.volume_name,
-        "hosts": list(record.volume.placement.hosts) if record is not None else [],
+        "hosts": list(hosts),
         "mounted": {host: list(paths) for host, paths in mounts_of(volume).items()} if volume is not None else {},
         "modes": list(claim.spec.access_modes),
         "created": claim.metadata.creation_timestamp or "",

@@ -60,7 +60,8 @@ def too_few_nodes_to_begin(view: ClusterView, plan: ClusterPlan) -> Verdict | No
     wanted, ready = view.settings.min_nodes or 0, ready_nodes(plan)
     if ready >= wanted:
         return None
-    message = f"{ready} of {wanted} nodes that the StorageCluster asks for are ready{_first_trouble(plan)}"
+    are = "is" if ready == 1 else "are"
+    message = f"{ready} of {wanted} nodes that the StorageCluster asks for {are} ready{_first_trouble(plan)}"
     return Verdict(False, TOO_FEW_NODES, message)
 
 
@@ -92,10 +93,12 @@ def _online(plan: ClusterPlan) -> Verdict:
     if plan.degraded.holds:
         return Verdict(True, plan.degraded.reason, plan.degraded.message)
     ready, total = ready_nodes(plan), len(plan.nodes)
-    return Verdict(True, "Ready", f"{ready} of {total} nodes are ready" if ready < total else _all(total))
+    return Verdict(True, "Ready", _ready_of(ready, total))
 
 
-def _all(total: int) -> str:
+def _ready_of(ready: int, total: int) -> str:
+    if ready < total:
+        return f"{ready} of {total} nodes {'is' if ready == 1 else 'are'} ready"
     return "the one node is ready" if total == 1 else f"all {total} nodes are ready"
 
 

@@ -17,7 +17,8 @@ def enough_nodes_ready(outcomes: Mapping[str, NodeOutcome], least: int = 1) -> V
     if ready >= least:
         return Verdict(True, "Ready", f"{ready} nodes are ready" if ready != 1 else "one node is ready")
     wanted = "at least one is needed" if least == 1 else f"at least {least} are needed"
-    return Verdict(False, "TooFewNodes", f"{ready} of {len(outcomes)} nodes are ready, {wanted}")
+    are = "is" if ready == 1 else "are"
+    return Verdict(False, "TooFewNodes", f"{ready} of {len(outcomes)} nodes {are} ready, {wanted}")
 
 
 def enough_nodes_serve(view: ClusterView, outcomes: Mapping[str, NodeOutcome], least: int = 1) -> Verdict:
@@ -27,7 +28,8 @@ def enough_nodes_serve(view: ClusterView, outcomes: Mapping[str, NodeOutcome], l
     serving = sum(node.healthy and _serves(outcomes[node.name]) for node in view.nodes)
     if serving >= least:
         return Verdict(True, "Usable", f"{serving} nodes serve" if serving != 1 else "one node serves")
-    return Verdict(False, "TooFewNodes", f"{serving} of {len(outcomes)} nodes serve, at least {least} must")
+    serve = "serves" if serving == 1 else "serve"
+    return Verdict(False, "TooFewNodes", f"{serving} of {len(outcomes)} nodes {serve}, at least {least} must")
 
 
 def _serves(outcome: NodeOutcome) -> bool:
@@ -59,7 +61,8 @@ def _nodes_missing(outcomes: Mapping[str, NodeOutcome]) -> Verdict:
     first = outcomes[missing[0]]
     reason = "NodesSilent" if first.state == DEGRADED else "NodesNotReady"
     why = f"; {missing[0]}: {first.message}" if first.message else ""
-    return Verdict(True, reason, f"{len(missing)} of {len(outcomes)} nodes are not ready: {_named(missing)}{why}")
+    are = "is" if len(missing) == 1 else "are"
+    return Verdict(True, reason, f"{len(missing)} of {len(outcomes)} nodes {are} not ready: {_named(missing)}{why}")
 
 
 def _named(names: Sequence[str]) -> str:

@@ -83,6 +83,19 @@ def class_of(claim: PersistentVolumeClaim, classes: Iterable[StorageClass]) -> S
     return next((one for one in classes if one.metadata.name == name), None) if name else None
 
 
+def why_classless(claim: PersistentVolumeClaim, classes: Sequence[StorageClass]) -> str:
+    """Why nobody makes a volume for the claim, and what helps; "" where it has a class, or gets the default."""
+    name, wanted = claim.metadata.name, claim.spec.storage_class_name
+    gets_default = wanted is None and default_class(classes) is not None
+    if claim.spec.volume_name or gets_default or class_of(claim, classes) is not None:
+        return ""
+    names = ", ".join(sorted(one.metadata.name for one in classes))
+    if wanted:
+        return f'there is no StorageClass "{wanted}"' + (f"; there are {names}" if names else "")
+    there = f"the classes there are: {names}" if names else "there are no classes yet"
+    return f"no StorageClass is set: `qm edit pvc {name}` sets spec.storageClassName; {there}"
+
+
 def selected_node(claim: PersistentVolumeClaim) -> str:
     return claim.metadata.annotations.get(SELECTED_NODE, "")
 

@@ -79,6 +79,7 @@ class Mounter:
             namespace=self._term.setup.namespace,
             claim=claim,
             storage_class=storage_class,
+            classes=classes.list(),
             volume=volume,
         )
         decision = answer(situation)

@@ -6,10 +6,11 @@ later. What was granted stays granted while the claim has the volume, whatever e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from quartermaster.provisioning.binding import why_classless
 from quartermaster.provisioning.intent import record_of
 from quartermaster.provisioning.protocol import (
     BOUND,
@@ -41,6 +42,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str  # whose clusters are served here
     claim: PersistentVolumeClaim | None = None
     storage_class: StorageClass | None = None
+    classes: Sequence[StorageClass] = ()  # all that there are
     volume: PersistentVolume | None = None  # the one that the claim names
 
 
@@ -62,7 +64,7 @@ def answer(situation: Situation) -> Answer:
     if held:
         return Answer(GRANTED, "", held)
     if claim.status.phase != BOUND or situation.volume is None:
-        return _wait(claim, situation.storage_class)
+        return _wait(claim, situation)
     why = _why_not_this(claim, situation.volume) or _why_not_here(situation, situation.volume)
     return Answer(REFUSED, why) if why else Answer(GRANTED, "", situation.volume.metadata.name)
 
@@ -79,18 +81,14 @@ def _over(mount: Mount, claim: PersistentVolumeClaim | None, held: str) -> str:
     return f"the claim {named} has another volume by now" if held not in ("", claim.spec.volume_name) else ""
 
 
-def _wait(claim: PersistentVolumeClaim, storage_class: StorageClass | None) -> Answer:
+def _wait(claim: PersistentVolumeClaim, situation: Situation) -> Answer:
+    """A class that is missing may come with its cluster: that is waited for, too."""
     selected = claim.metadata.annotations.get(SELECTED_NODE, "")
-    consumer = waits_for_consumer(storage_class) and not selected and not claim.spec.volume_name
+    consumer = waits_for_consumer(situation.storage_class) and not selected and not claim.spec.volume_name
     condition = find_condition(claim.status.conditions, PROVISIONED)
-    name = claim.spec.storage_class_name
-    if condition is not None:
-        why = condition.message
-    elif name and storage_class is None:
-        why = f'there is no StorageClass "{name}"'
-    else:
-        why = f"its volume is being made{f' on {selected}' if selected else ''}"
-    return Answer(WAITING, why, consumer=consumer)
+    classless = why_classless(claim, situation.classes) if situation.storage_class is None else ""
+    made = f"its volume is being made{f' on {selected}' if selected else ''}"
+    return Answer(WAITING, condition.message if condition is not None else classless or made, consumer=consumer)
 
 
 def _why_not_this(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str:

@@ -120,6 +120,20 @@ async def test_all_mistakes_are_told_at_once(cluster: Cluster) -> None:
         assert part in text
 
 
+async def test_a_host_with_old_bricks_and_no_glusterd_is_told_to_start_it_or_to_leave(cluster: Cluster) -> None:
+    surveys = await surveys_of(cluster)
+    left = replace(Survey(), disks=surveys["h3"].disks, bases=surveys["h3"].bases)
+    said = "host h4 has bricks, and no glusterd runs there: start it if it is one of this pool, else `qm leave` on h4"
+    assert find({**surveys, "h4": left}, NAMESPACE).mistakes == (f"{said} takes the host out",)
+
+
+async def test_a_host_whose_glusterd_is_in_another_pool_is_told_so(cluster: Cluster) -> None:
+    surveys = await surveys_of(cluster)
+    other = Survey(uuid="another", runs=True, disks=surveys["h3"].disks)
+    said = "host h4 has bricks, and its glusterd (another) is in another pool; `qm leave` on h4 takes the host out"
+    assert find({**surveys, "h4": other}, NAMESPACE).mistakes == (said,)
+
+
 async def test_a_peer_that_is_given_up_by_name_is_no_mistake_and_its_bricks_are_known_as_lost(cluster: Cluster) -> None:
     address = cluster.bench.address("h3")
     cluster.lose("h3")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from quartermaster.backends.base import Remains, remains_without
+from quartermaster.backends.base import Remains, hosts_now, remains_without
 from quartermaster.planning.cluster import ClusterView
 from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.storage import Disperse, Replication
@@ -96,6 +96,8 @@ async def test_a_brick_that_has_moved_counts_where_it_is_now(tmp_path: Path) -> 
     await cluster.rounds(12)
     assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
     assert await remains(cluster, "h3") is None
+    now = hosts_now(cluster.bench.backend.volumes(), await cluster.bench.view())
+    assert sorted(now[VOLUME]) == ["h1", "h2", "h4"]
     cluster.lose("h4")
     await cluster.rounds(2)
     assert await remains(cluster, "h4") is Remains.WHOLE

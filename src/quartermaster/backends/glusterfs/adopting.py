@@ -151,13 +151,21 @@ def _mistakes_of_pool(
     for host, survey in sorted(surveys.items()):
         carries = bool(survey.disks or survey.bases)
         if carries and survey.uuid not in inside:
-            mistakes.append(f"host {host} has bricks, and its glusterd ({survey.uuid or 'unknown'}) is in another pool")
+            mistakes.append(f"host {host} has bricks, and {_why_outside(host, survey)}")
         for path, base in sorted(survey.bases.items()):
             if base.trouble:
                 mistakes.append(f"host {host}: {base.trouble}")
-            elif base.identity is not None and base.identity.uuid != survey.uuid:
+            elif base.identity is not None and survey.uuid and base.identity.uuid != survey.uuid:
                 mistakes.append(f"host {host}: {path} belongs to another glusterd ({base.identity.uuid})")
     return mistakes
+
+
+def _why_outside(host: str, survey: Survey) -> str:
+    """Of a host that was given up before, nothing but its old disks may be left."""
+    leaves = f"`qm leave` on {host} takes the host out"
+    if survey.runs:
+        return f"its glusterd ({survey.uuid or 'of unknown UUID'}) is in another pool; {leaves}"
+    return f"no glusterd runs there: start it if it is one of this pool, else {leaves}"
 
 
 def _node(host: str, surveys: Mapping[str, Survey], there: tuple[str, ...]) -> FoundNode:

@@ -391,7 +391,7 @@ def _less(room: Room, chosen: Room, taken: int) -> Room:
 
 def _missing(fact: VolumeFact) -> str:
     if fact.offline:
-        return f"{len(fact.offline)} of its bricks do not run"
+        return f"{len(fact.offline)} of its bricks {'does' if len(fact.offline) == 1 else 'do'} not run"
     if fact.pending:
         return f"{fact.pending} entries are to be healed"
     return "what is to be healed is being counted" if fact.started else "it is stopped"

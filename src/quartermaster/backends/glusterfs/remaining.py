@@ -33,6 +33,12 @@ def remains_without(view: ClusterView, host: str) -> dict[str, Remains]:
     return found
 
 
+def hosts_now(view: ClusterView) -> dict[str, tuple[str, ...]]:
+    """Of each volume, the hosts of its bricks, in their order."""
+    seen = see(view)
+    return {one.name: tuple(dict.fromkeys(place.host for place in _places(seen, one))) for one in view.volumes}
+
+
 def _places(seen: Seen, volume: VolumeView) -> list[BrickPlace]:
     """Where its bricks are: a move that was decided and not done yet has moved nothing."""
     places, fact = list(seen.bricks[volume.name]), seen.fact(volume.name)

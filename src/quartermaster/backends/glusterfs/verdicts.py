@@ -122,8 +122,9 @@ def _split(seen: Seen) -> Verdict | None:
         return None
     name = min(split)
     first, count = split[name], sum(max(fact.splits, len(fact.split)) for fact in split.values())
+    files = "1 file has" if count == 1 else f"{count} files have"
     message = (
-        f"{count} files have copies that contradict each other, in {name}: {_named(first.split, first.splits)}; "
+        f"{files} copies that contradict each other, in {name}: {_named(first.split, first.splits)}; "
         f"`gluster volume heal {name} split-brain source-brick BRICK FILE` keeps the copy of one of its bricks"
     )
     return Verdict(True, "SplitBrain", message)
@@ -138,7 +139,8 @@ def _stuck(moves: Moves) -> Verdict | None:
 
 def _bricks_down(seen: Seen) -> Verdict | None:
     down = _down(seen)
-    return Verdict(True, "BricksDown", f"{len(down)} bricks do not run: {_named(down)}") if down else None
+    how_many = "1 brick does" if len(down) == 1 else f"{len(down)} bricks do"
+    return Verdict(True, "BricksDown", f"{how_many} not run: {_named(down)}") if down else None
 
 
 def _down(seen: Seen) -> list[str]:

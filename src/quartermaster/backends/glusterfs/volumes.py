@@ -15,7 +15,7 @@ from quartermaster.backends.glusterfs.encryption import VOLUME_OPTIONS, refuse_w
 from quartermaster.backends.glusterfs.facts import SERVERS, VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.keeping import is_making, keeper_of, reports_of, volume_config
 from quartermaster.backends.glusterfs.layouts import Room, choose_rooms, layout_of
-from quartermaster.backends.glusterfs.remaining import remains_without
+from quartermaster.backends.glusterfs.remaining import hosts_now, remains_without
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     Seen,
@@ -98,6 +98,9 @@ class GlusterVolumes:
 
     def remains(self, view: ClusterView, host: str) -> Mapping[str, Remains]:
         return remains_without(view, host)
+
+    def hosts_now(self, view: ClusterView) -> Mapping[str, tuple[str, ...]]:
+        return hosts_now(view)
 
     def source(self, volume: Volume, result: Mapping[str, Any]) -> dict[str, Any]:
         servers = ",".join(dict.fromkeys(brick["address"] for brick in volume.placement.details["bricks"]))
