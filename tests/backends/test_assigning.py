@@ -140,6 +140,22 @@ async def test_who_decided_without_knowing_what_was_written_last_decides_anew() 
 
 
 @simulated()
+async def test_who_asks_for_the_latest_is_told_what_the_store_has_and_decides_on_that_from_then_on() -> None:
+    async with desk() as made:
+        assert await made.assigning.latest("h1", "echo") is None
+        written = await made.assigning.ensure(Desired("h1", "echo", {"a": 1}))
+        assert written is not None
+        await made.store.update(replace(written, spec=replace(written.spec, generation=2, desired=None, absent=True)))
+        latest = await made.assigning.latest("h1", "echo")
+        assert latest is not None
+        assert (latest.spec.generation, latest.spec.absent) == (2, True)
+        assert made.assigning.get("h1", "echo") == latest
+        again = await made.assigning.ensure(Desired("h1", "echo", {"a": 1}))
+        assert again is not None
+        assert (again.spec.generation, again.spec.absent) == (3, None)
+
+
+@simulated()
 async def test_what_is_there_already_as_it_is_wanted_is_no_conflict() -> None:
     async with desk() as made:
         written = await made.assigning.ensure(Desired("h1", "echo", {"a": 1}))

@@ -7,12 +7,17 @@ import asyncio
 from msgspec.structs import replace
 
 from quartermaster.provisioning.protocol import VOLUME_FAILED_KEEP, VOLUME_FINALIZER
+from quartermaster.resources.kind import kind_of
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
+from quartermaster.resources.orchestration import Assignment
 from quartermaster.stores import modify
+from quartermaster.stores.objects.keys import kind_prefix
+from quartermaster.support.errors import UnavailableError
 from quartermaster.testing.simulation import simulated
 
 from .world import GIB, World, claim, is_bound, until
 
+ASSIGNMENTS = kind_prefix(kind_of(Assignment))
 AWAY = "another host does not answer"
 
 
@@ -91,3 +96,44 @@ async def test_who_keeps_a_volume_too_late_is_told_that_it_is_empty() -> None:
             await world.events_of(volume)
         )
         assert world.disks == {}, "and it is not made anew"
+
+
+class Unheard:
+    """Faults of the store: whoever writes that a volume is to go gets no answer, and nobody hears of it for a while."""
+
+    def __init__(self, world: World) -> None:
+        self._silent_until = 0.0
+        self.happened = False
+        world.kv.faults = self
+
+    async def before(self, call: str, key: str) -> None:
+        pass
+
+    async def after(self, call: str, key: str) -> None:
+        if call == "transact" and key.startswith(ASSIGNMENTS) and not self.happened:
+            self.happened = True
+            self._silent_until = asyncio.get_running_loop().time() + 20.0
+            raise UnavailableError("the answer was lost")
+
+    async def deliver(self, key: str) -> None:
+        if key.startswith(ASSIGNMENTS):
+            await asyncio.sleep(max(0.0, self._silent_until - asyncio.get_running_loop().time()))
+
+
+@simulated(seeds=range(3))
+async def test_a_volume_is_retained_also_where_nobody_heard_that_it_was_asked_to_go() -> None:
+    world = World()
+    await world.prepare()
+    async with world.running():
+        await world.store.create(claim())
+        await until(lambda: is_bound(world.store))
+        name = (await world.claim()).spec.volume_name
+        unheard = Unheard(world)
+        await world.store.delete(PersistentVolumeClaim, "data", "default")
+        await until(lambda: is_asked_to_delete(world))
+        await retain(world, name)
+        await until(lambda: is_let_go(world))
+        await asyncio.sleep(60)
+        assert unheard.happened
+        assert not await is_asked_to_delete(world)
+    assert world.disks == {("h2", name): GIB}

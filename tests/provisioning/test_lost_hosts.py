@@ -8,10 +8,13 @@ from quartermaster.provisioning.protocol import (
     PROVISIONED,
     find_condition,
 )
-from quartermaster.resources.kubernetes.volumes import PersistentVolumeClaim
+from quartermaster.resources.kind import kind_of
+from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim
 from quartermaster.resources.marks import INTENT, LEFT, PROVISIONING_FINALIZER
 from quartermaster.resources.model import ObjectMeta
 from quartermaster.resources.orchestration import Assignment, Host
+from quartermaster.stores.objects.keys import kind_prefix
+from quartermaster.support.errors import UnavailableError
 from quartermaster.testing.simulation import simulated
 
 from .world import (
@@ -27,6 +30,8 @@ from .world import (
     static_volume,
     until,
 )
+
+VOLUMES, ASSIGNMENTS = (kind_prefix(kind_of(kind)) for kind in (PersistentVolume, Assignment))
 
 
 @simulated()
@@ -44,6 +49,50 @@ async def test_another_host_is_chosen_when_the_first_is_lost_before_the_volume_i
         world.lost.clear()
         await until(lambda: is_asked_of(world, ["h1"]), timeout_s=300)
     assert [host for host, _ in world.disks] == ["h1"]
+
+
+class Unheard:
+    """Faults of the store: a volume is not published at first; its host is lost then, and is back when it was written
+    that the volume is to go. Nobody hears of that for a while, and whoever wrote it gets no answer.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._silent_until = 0.0
+        self.happened: list[str] = []
+        world.kv.faults = self
+
+    async def before(self, call: str, key: str) -> None:
+        if call == "transact" and key.startswith(VOLUMES) and not self.happened:
+            self.happened.append("not published")
+            self._world.lost.add("h2")
+            raise UnavailableError("the request was lost")
+
+    async def after(self, call: str, key: str) -> None:
+        if call == "transact" and key.startswith(ASSIGNMENTS) and self.happened == ["not published"]:
+            self.happened.append("to be gone")
+            self._world.lost.clear()
+            self._silent_until = asyncio.get_running_loop().time() + 10.0
+            raise UnavailableError("the answer was lost")
+
+    async def deliver(self, key: str) -> None:
+        if key.startswith(ASSIGNMENTS):
+            await asyncio.sleep(max(0.0, self._silent_until - asyncio.get_running_loop().time()))
+
+
+@simulated(seeds=range(3))
+async def test_a_volume_that_may_have_been_asked_to_go_is_given_to_nobody_before_it_is_asked_for_again() -> None:
+    world = World()
+    await world.prepare()
+    unheard = Unheard(world)
+    async with world.running():
+        await world.store.create(claim())
+        await until(lambda: is_bound(world.store))
+        await asyncio.sleep(60)
+        (assignment,) = await world.assignments()
+        assert assignment.spec.absent is None
+    assert unheard.happened == ["not published", "to be gone"]
+    assert [host for host, _ in world.disks] == ["h2"]
 
 
 @simulated()

@@ -383,6 +383,30 @@ async def test_a_claim_does_not_grow_beyond_what_there_is() -> None:
 
 
 @simulated()
+async def test_a_growth_that_was_begun_is_finished_where_there_is_no_room_for_what_is_asked_since() -> None:
+    world = World({"h1": 4 * GIB})
+    await world.prepare()
+    async with world.running():
+        await world.store.create(claim())
+        await until(lambda: is_bound(world.store))
+        await until(lambda: _settled(world))
+        world.slow_s = 10.0
+        await world.store.update(resized(await world.claim(), "3Gi"))
+        await until(lambda: _is_growing_to(world, "3Gi"))
+        await world.store.update(resized(await world.claim(), "9Gi"))
+        await until(lambda: _has_capacity(world, "3Gi"))
+        await until(lambda: _told(world, "NotEnoughSpace", condition="Resizing"))
+        assert (await world.volume_of()).spec.capacity == {"storage": "3Gi"}
+        await world.store.update(resized(await world.claim(), "4Gi"))
+        await until(lambda: _has_capacity(world, "4Gi"))
+    assert list(world.disks.values()) == [4 * GIB]
+
+
+async def _is_growing_to(world: World, size: str) -> bool:
+    return (await world.claim()).status.allocated_resources == {"storage": size}
+
+
+@simulated()
 async def test_a_class_that_does_not_allow_it_lets_nothing_grow() -> None:
     world = World()
     await world.prepare(expandable=False)

@@ -51,6 +51,15 @@ class Assigning:
         """As last seen or last written, whichever is newer."""
         return self._known(Key(self.namespace, assignment_name(agent, host, instance)))
 
+    async def latest(self, host: str, agent: str, instance: str = "") -> Assignment | None:
+        """As the store has it, for what cannot be taken back: a write of which nobody knew whether it arrived, or one
+        of an earlier leader, may be shown late. From now on `get` and `all` show it.
+        """
+        key = Key(self.namespace, assignment_name(agent, host, instance))
+        found = await self._read(key)
+        self._show(key, found)
+        return found
+
     def all(self) -> list[Assignment]:
         """Every assignment of the namespace, as last seen or last written; by name."""
         found = {assignment.key: assignment for assignment in self._cache.list()}
@@ -178,10 +187,13 @@ class Assigning:
             return found
         if changed(found, desired, self.epoch) is found:
             return found
+        self._show(key, found)
+        raise ConflictError(f"cannot write the assignment {key}: it says something else", hint="it is decided anew")
+
+    def _show(self, key: Key, found: Assignment | None) -> None:
         cached = self._cache.get(key)
         base = cached.metadata.resource_version if cached is not None else ""
         self._written[key] = _Written(base, found, asyncio.get_running_loop().time() + _CACHE_LAG_S)
-        raise ConflictError(f"cannot write the assignment {key}: it says something else", hint="it is decided anew")
 
     async def _read(self, key: Key) -> Assignment | None:
         self._written.pop(key, None)

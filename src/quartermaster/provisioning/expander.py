@@ -29,6 +29,7 @@ from quartermaster.resources.model import Key
 from quartermaster.resources.orchestration import Assignment
 from quartermaster.support.errors import NotFoundError
 
+_SOON = Result(requeue_after_s=1.0)
 _STEPS = 8  # more than any claim takes at once
 
 
@@ -66,8 +67,8 @@ class Expander:
         async with self._term.placing(key):
             growth = replace(growth, view=await self._term.view(key), assignment=assignment)
             act = growing.next_growth(growth, driver)
-            if isinstance(act, growing.Report):
-                growth = replace(growth, claim=await self._report(growth, act))
+            if isinstance(act, growing.Begin):
+                growth = replace(growth, claim=await self._promise(growth, act))
         return growth
 
     async def _go_on(self, growth: growing.Growth, driver: VolumeDriver) -> Result:
@@ -79,10 +80,12 @@ class Expander:
                         return await self._wait(growth, claims.Wait(claims.PAUSED, why))
                     made = await self._make(growth, act.desired)
                     if made is None:
-                        return LOOK_AGAIN
+                        break
                     growth = replace(growth, assignment=made)
                 case growing.Enlarge():
                     growth = await self._enlarge(growth, act)
+                case growing.Begin():
+                    return _SOON  # one growth is over, and for the next it is looked again at all that is taken
                 case growing.Report():
                     growth = replace(growth, claim=await self._report(growth, act))
                 case claims.Wait():
@@ -112,16 +115,19 @@ class Expander:
         volume = await self._term.store.update(act.volume)
         return replace(growth, volume=volume, record=record_of(volume) or growth.record)
 
-    async def _report(self, growth: growing.Growth, act: growing.Report) -> PersistentVolumeClaim:
+    async def _promise(self, growth: growing.Growth, act: growing.Begin) -> PersistentVolumeClaim:
         volume, size = growth.record.volume, amount(act.status.allocated_resources)
-        begins = size > volume.size
-        if begins:
-            placement = volume.placement
-            taken = VolumeView(volume.name, size, placement.hosts, dict(placement.details), kept=True)
-            self._term.taken.remember(growth.record.cluster, taken)
+        placement = volume.placement
+        taken = VolumeView(volume.name, size, placement.hosts, dict(placement.details), kept=True)
+        self._term.taken.remember(growth.record.cluster, taken)
         written = await self._term.store.update_status(replace(growth.claim, status=act.status))
-        if begins or act.finished:
-            self._term.events.record(written, RESIZE_SUCCEEDED if act.finished else RESIZING, act.why)
+        self._term.events.record(written, RESIZING, act.why)
+        return written
+
+    async def _report(self, growth: growing.Growth, act: growing.Report) -> PersistentVolumeClaim:
+        written = await self._term.store.update_status(replace(growth.claim, status=act.status))
+        if act.finished:
+            self._term.events.record(written, RESIZE_SUCCEEDED, act.why)
         return written
 
     async def _wait(self, growth: growing.Growth, wait: claims.Wait) -> Result:

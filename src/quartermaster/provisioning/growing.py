@@ -1,8 +1,8 @@
 """A claim that asks for more than it has: what is to be done next, and why. Pure.
 
 The intent of a growth is the claim's own `status.allocatedResources`, as the resize protocol has it: it is written
-before the storage system is asked, and counts as handed out from then on. What was begun is not taken back: a volume
-that may have grown cannot shrink.
+before the storage system is asked, and counts as handed out from then on. What was begun is not taken back, for a
+volume that may have grown cannot shrink; and it is finished before more is begun, for which there may never be room.
 """
 
 from __future__ import annotations
@@ -50,8 +50,15 @@ class Growth(msgspec.Struct, frozen=True):
     view: ClusterView | None = None
 
 
+class Begin(msgspec.Struct, frozen=True):
+    """The claim is to say that it grows: what that takes counts as handed out from then on."""
+
+    status: PersistentVolumeClaimStatus
+    why: str
+
+
 class Report(msgspec.Struct, frozen=True):
-    """The claim is to say so."""
+    """The claim is to say what it has."""
 
     status: PersistentVolumeClaimStatus
     why: str
@@ -65,25 +72,29 @@ class Enlarge(msgspec.Struct, frozen=True):
     why: str
 
 
-Act = Nothing | Wait | Quiet | Make | Report | Enlarge
+Act = Nothing | Wait | Quiet | Make | Begin | Report | Enlarge
 
 
 def next_growth(growth: Growth, driver: VolumeDriver) -> Act:
-    claim, record = growth.claim, growth.record
-    # What was begun is finished, also where less is asked for since.
-    wanted = max(requested(claim), _begun(claim))
-    have = record.volume.size
+    claim = growth.claim
+    wanted, begun, have = requested(claim), _begun(claim), growth.record.volume.size
     if is_deleting(claim):
         return Nothing("it is being deleted")
-    if have >= wanted:
-        return _finish(claim, have)
-    if _begun(claim) < wanted:
+    if begun > have:
+        # Also where less is asked for since, or more.
+        return _go_on(growth, driver, begun)
+    if wanted > have and not _says_less(claim, have):
         return _begin(growth, driver, wanted)
-    desired = desired_now(driver, replace(record.volume, size=wanted), growth.view)
+    return _finish(claim, have)
+
+
+def _go_on(growth: Growth, driver: VolumeDriver, begun: int) -> Act:
+    desired = desired_now(driver, replace(growth.record.volume, size=begun), growth.view)
     if growth.assignment is None or differs(growth.assignment, desired):
-        return Make(desired, f"the claim asks for {_text(wanted)}")
+        return Make(desired, f"it is growing to {_text(begun)}")
     if is_done(growth.assignment):
-        return Enlarge(grown(growth.volume, record, wanted), f"{desired.agent} on {desired.host} has made it larger")
+        larger = grown(growth.volume, growth.record, begun)
+        return Enlarge(larger, f"{desired.agent} on {desired.host} has made it larger")
     return progress_of(growth.assignment, desired)
 
 
@@ -118,7 +129,7 @@ def _begin(growth: Growth, driver: VolumeDriver, wanted: int) -> Act:
         allocated_resource_statuses={**claim.status.allocated_resource_statuses, STORAGE: GROWING},
         conditions=with_condition(claim.status.conditions, RESIZING, "True", "", f"growing to {_text(wanted)}"),
     )
-    return Report(status, f"there is room for {_text(wanted)}")
+    return Begin(status, f"there is room for {_text(wanted)}")
 
 
 def _finish(claim: PersistentVolumeClaim, have: int) -> Act:
@@ -129,7 +140,12 @@ def _finish(claim: PersistentVolumeClaim, have: int) -> Act:
     wanted = replace(status, capacity=shown, allocated_resource_statuses=statuses, conditions=conditions)
     if not status.capacity or wanted == status:
         return Nothing(f"it has {_text(have)}")
-    return Report(wanted, f"it has {_text(have)}", finished=amount(status.capacity) < have)
+    return Report(wanted, f"it has {_text(have)}", finished=_says_less(claim, have))
+
+
+def _says_less(claim: PersistentVolumeClaim, have: int) -> bool:
+    """Whether a growth is over and its claim does not say so yet."""
+    return bool(claim.status.capacity) and amount(claim.status.capacity) < have
 
 
 def _begun(claim: PersistentVolumeClaim) -> int:

@@ -145,6 +145,11 @@ class Provisioner:
             if isinstance(act, claims.Make):
                 situation = replace(situation, assignment=await self._term.assigning.ensure(act.desired))
             elif isinstance(act, claims.Publish):
+                # Whoever asked for it to be gone may never have heard that this was written: it would still go.
+                told = await self._term.assigning.latest(desired.host, desired.agent, desired.instance)
+                if told != situation.assignment:
+                    situation = replace(situation, assignment=told)
+                    continue
                 published = await self._publish(act.volume, claim)
                 if published is None:
                     why = f"there is a volume {intent.volume.name} that is not of this claim"

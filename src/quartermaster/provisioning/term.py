@@ -229,7 +229,7 @@ class Term:
         if view is None and await self.is_declared(key):
             return None
         desired = desired_now(self.setup.drivers[key.type], volume, view)
-        asked = self.assigning.get(desired.host, desired.agent, desired.instance)
+        asked = await self.assigning.latest(desired.host, desired.agent, desired.instance)
         if asked is not None and asked.spec.absent:
             if is_gone(asked):
                 return False

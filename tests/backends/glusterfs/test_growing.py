@@ -15,7 +15,7 @@ from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.volume_agent import VolumeAgent
 from quartermaster.planning.cluster import ClusterView, Desired, VolumeView
 from quartermaster.provisioning.claims import Wait
-from quartermaster.provisioning.growing import Act, Growth, Report, next_growth
+from quartermaster.provisioning.growing import Act, Begin, Growth, next_growth
 from quartermaster.provisioning.intent import Record
 from quartermaster.resources import from_document
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -64,7 +64,7 @@ def moved_to(cluster: Cluster) -> BrickPlace:
 
 async def test_a_volume_grows_whose_brick_has_moved_off_a_node_that_is_gone(cluster: Cluster) -> None:
     act = decided(cluster, await cluster.bench.view(), "2Gi")
-    assert isinstance(act, Report), act
+    assert isinstance(act, Begin), act
 
 
 async def test_it_needs_room_where_its_brick_is_and_not_where_it_was(cluster: Cluster) -> None:
