@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.batch import Batch
-from tests.simulation.test_mutants import patched_source
+from tests.simulation.batch import ROOT, Batch
+from tests.simulation.test_mutants import apply, patched_source
 
 from .invariants import CHOSEN, CONSENT, CONVERGES, FENCED, INTENT_FIRST, KEPT, NO_LEAK
 from .test_scenario import MODULE, SEEDS
@@ -24,6 +24,11 @@ CAUGHT_BY = {
 }
 # Some mistakes need a rare coincidence; more seeds are cheap, since the first that notices ends the run.
 MOST_SEEDS = 10 * SEEDS
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_the_patch_of_a_mutant_applies(name: str) -> None:
+    apply(MUTANTS / f"{name}.patch", ROOT, "--check")
 
 
 def test_every_mutant_has_its_patch() -> None:
