@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from quartermaster.backends.glusterfs import move_agent
+from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX, NODE
 from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.backends.glusterfs.move_agent import MoveConfig
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION
 from quartermaster.backends.glusterfs.tool import Gluster
+from quartermaster.resources.model import ObjectMeta
+from quartermaster.resources.orchestration import Assignment, AssignmentSpec
 from quartermaster.support.errors import CommandError
 
 from .modelled import VOLUME, Cluster
@@ -81,6 +84,25 @@ async def test_it_is_said_again_when_a_brick_that_could_not_be_replaced_stays_af
     assert admitted(cluster) == [everybody(cluster)] * (tries + 1), "the last try as well"
     await cluster.rounds(2)
     assert len(admitted(cluster)) == tries + 1
+
+
+@pytest.mark.parametrize("let_go", [False, True])
+async def test_a_host_that_was_let_go_meanwhile_has_nothing_to_say_any_more(
+    cluster: Cluster, tmp_path: Path, let_go: bool
+) -> None:
+    """Its glusterd was ended, and would never answer: the end of what it was asked for waited for that."""
+    asked = Assignment(
+        metadata=ObjectMeta(name="move", namespace="default"),
+        spec=AssignmentSpec(host="h1", agent=MOVE, instance=f"{MOVE_PREFIX}{VOLUME}", absent=True),
+    )
+    note = tmp_path / "h1" / MOVE / f"{VOLUME}.allow"
+    note.parent.mkdir(parents=True, exist_ok=True)
+    note.write_text(OURS)
+    if let_go:
+        (tmp_path / "h1" / NODE / "glusterd.json").unlink()
+    await cluster.bench.run(asked)
+    assert not note.exists()
+    assert admitted(cluster) == ([] if let_go else [OURS])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX
+from quartermaster.backends.glusterfs.daemon import recorded_identity
+from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX, NODE
 from quartermaster.backends.glusterfs.keeping import IN_USE
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import VolumeInfo
@@ -80,8 +81,14 @@ class MoveAgent:
         return {"brick": config.new}
 
     async def destroy_local_service(self, context: AgentContext) -> None:
-        """A brick that is not to move after all stays where it is; who may mount its volume is said all the same."""
-        await _admit_after_all(context, Gluster(context.machine.commands), context.instance.removeprefix(MOVE_PREFIX))
+        """A brick that is not to move after all stays where it is; who may mount its volume is said all the same. A
+        host that was let go meanwhile does not: it has no glusterd any more that could.
+        """
+        volume = context.instance.removeprefix(MOVE_PREFIX)
+        if recorded_identity(context.directory.parent / NODE) is None:
+            remove(_note_of(context, volume))
+        else:
+            await _admit_after_all(context, Gluster(context.machine.commands), volume)
 
 
 def _note_of(context: AgentContext, volume: str) -> Path:
