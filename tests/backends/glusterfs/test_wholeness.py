@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.backends.glusterfs import parsing, pool_agent
+from quartermaster.backends.glusterfs import parsing, pool_agent, wholeness
 from quartermaster.backends.glusterfs.facts import read_memory, write_memory
+from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.planning.cluster import Desired
 from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.orchestration import FAILED, assignment_name
@@ -457,3 +458,19 @@ async def test_copies_are_known_to_be_whole_by_a_look_at_a_volume_that_ran(
     pull_disk(cluster, "h2" if pool.spec.host != "h2" else "h3")
     plan = await cluster.bench.plan()
     assert (read_memory(plan.memory).moves.get(VOLUME) is not None) is known
+
+
+@pytest.mark.parametrize(
+    ("alike", "new", "believed"),
+    [
+        pytest.param((0, 1), set(), [0, 1], id="one-of-two-has-whatever-two-have-taken"),
+        pytest.param((1, 2), {2}, [], id="a-new-brick-has-nothing-of-what-was-written-before"),
+        pytest.param((0, 1, 2), {2}, [0, 1], id="two-beside-a-new-one"),
+        pytest.param((1, 4, 5), set(), [4, 5], id="each-set-by-itself"),
+    ],
+)
+def test_a_copy_is_believed_where_enough_others_that_could_know_say_nothing_of_it(
+    alike: tuple[int, ...], new: set[int], believed: list[int]
+) -> None:
+    """Seed 54 lost data: a copy that had been away was taken for whole because a brick that was new knew of nothing."""
+    assert wholeness._believed(Layout(replicas=3), alike, new) == believed

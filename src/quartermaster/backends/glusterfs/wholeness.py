@@ -79,9 +79,18 @@ def _behind(
     missed = [at for at in down if _could_be_written(layout, at, before, down)]
     moved = seen.memory.moves.get(volume.name)
     new = [moved.open.position] if moved is not None and moved.open is not None else []
-    alike = fact.alike if volume.name in seen.compared else ()
+    alike = _believed(layout, fact.alike, {*new, *empty}) if volume.name in seen.compared else []
     doubtful = [at for at in (*known, *_restarted(seen, volume.name)) if at not in alike]
     return tuple(sorted({*doubtful, *missed, *fact.behind, *new, *empty}))
+
+
+def _believed(layout: Layout, alike: tuple[int, ...], new: set[int]) -> list[int]:
+    """Copies that know of nothing that any of them lacks, where so many say so that one of them has whatever was
+    written. A brick that is new has none of what was on the one before it, and says nothing of that.
+    """
+    heard = [at for at in alike if at not in new]
+    width = layout.width
+    return [at for at in heard if sum(one // width == at // width for one in heard) > width - layout.needed]
 
 
 def _could_be_written(layout: Layout, position: int, before: tuple[int, ...], now: tuple[int, ...]) -> bool:
