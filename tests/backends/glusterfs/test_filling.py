@@ -13,9 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs import pool_agent, root_agent
-from quartermaster.backends.glusterfs.facts import BRICK_MARK, read_memory
+from quartermaster.backends.glusterfs.facts import BRICK_MARK, OpenMove, read_memory
 from quartermaster.backends.glusterfs.fake import FakeBrick
+from quartermaster.backends.glusterfs.moving import decide_moves
 from quartermaster.backends.glusterfs.root_agent import ROOT_VERSION
+from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.planning.cluster import ClusterView
 from quartermaster.resources.orchestration import FAILED, assignment_name
 from quartermaster.resources.storage import Disperse, Replication
@@ -102,6 +104,36 @@ async def test_two_nodes_that_leave_at_once_go_one_after_the_other_and_nothing_i
     assert {"h2", "h3"} <= set(plan.removable)
     assert not plan.degraded.holds
     assert not [one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-root"]
+
+
+async def test_a_move_that_waits_counts_on_the_bricks_that_are_beside_it_by_now(cluster: Cluster) -> None:
+    """It was decided by a look from before one of these was replaced. The new one counts when it was filled."""
+    assert cluster.gluster.write(VOLUME, 7)
+    new = await replaced(cluster)
+    at = cluster.bricks().index("h3")
+
+    def sources() -> set[str]:
+        seen = see(view)
+        fact, known = seen.facts.volumes[VOLUME], seen.memory.moves[VOLUME]
+        place = replace(seen.bricks[VOLUME][at], path=f"{seen.bricks[VOLUME][at].path}.m9")
+        old = fact.bricks[at]
+        waits = OpenMove(at, old, "h3 leaves", sources=("h2:/gone",), needed=2, place=seen.bricks[VOLUME][at])
+        moved = replace(known, bricks={**known.bricks, str(at): place}, open=waits)
+        found = decide_moves(replace(seen, memory=replace(seen.memory, moves={VOLUME: moved}))).moved[VOLUME].open
+        assert found is not None
+        return set(found.sources)
+
+    view = await cluster.bench.view()
+    other = next(
+        one.name for one in cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).bricks if "h1" in one.name
+    )
+    cluster.bench.mark("h3", deleting=True)
+    view = await cluster.bench.view()
+    assert sources() == {other}
+    await cluster.rounds(8)
+    assert filled(cluster)
+    view = await cluster.bench.view()
+    assert sources() == {other, new.name}
 
 
 async def test_what_is_to_be_healed_when_the_root_has_been_is_waited_for(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from quartermaster.backends.glusterfs.fake import FakeBrick
 from quartermaster.host.programs import Program
 from quartermaster.planning.cluster import Desired
 from quartermaster.resources import ObjectMeta, StorageStatus
-from quartermaster.resources.orchestration import assignment_name
+from quartermaster.resources.orchestration import SUCCEEDED, assignment_name
 from quartermaster.resources.storage import BackendReport, StorageStatusSpec
 from tests.backends.conformance.bench import NAMESPACE
 
@@ -152,3 +153,41 @@ async def test_a_node_that_is_declared_anew_meanwhile_begins_with_a_glusterd_tha
     aside = next(cluster.bench._directory.glob(f"{AWAY}/**/removed"))
     assert [one.name for one in aside.iterdir()] == [cluster.gluster.uuid(cluster.bench.address(AWAY))]
     assert not (aside.parent / "glusterd").exists()
+
+
+async def let_go_while_away(cluster: Cluster) -> tuple[int, str]:
+    """Its own glusterd has the brick still; the leader says that it goes. Where that brick is on its disks."""
+    gluster, address = cluster.gluster, cluster.bench.address(AWAY)
+    machine, brick = cluster.bench.machines[AWAY], brick_of(cluster)
+    number = next(number for number, path in machine.directories if path == brick.path)
+    known = copy.deepcopy(gluster.volume(cluster.bench.address("h1"), VOLUME))
+    put_elsewhere(cluster)
+    gluster.detach(cluster.bench.address("h1"), address, force=True)
+    gluster.pool_of(address).volumes[VOLUME] = known
+    config = cluster.bench.assignments[assignment_name(NODE, AWAY)].spec.desired or {}
+    cluster.bench.ask(Desired(AWAY, NODE, {**config, "remove": [brick.path], "apart": True}))
+    return number, brick.path
+
+
+async def test_what_is_left_on_a_host_that_was_let_go_while_it_was_away_is_removed_although_its_glusterd_has_it(
+    cluster: Cluster,
+) -> None:
+    await know_the_pool(cluster, "h1", "h2")
+    left = await let_go_while_away(cluster)
+    await cluster.bench.work(only=NODE)
+    assert left not in cluster.bench.machines[AWAY].directories
+
+
+@pytest.mark.parametrize("why", ["the pool has it", "nobody answers", "no cluster"])
+async def test_it_stays_unless_a_member_of_the_pool_says_that_it_has_it_no_more(cluster: Cluster, why: str) -> None:
+    if why != "no cluster":
+        await know_the_pool(cluster, "h1", "h2")
+    left = await let_go_while_away(cluster)
+    if why == "the pool has it":
+        volumes = cluster.gluster.pool_of(cluster.bench.address(AWAY)).volumes
+        cluster.gluster.pool_of(cluster.bench.address("h1")).volumes[VOLUME] = volumes[VOLUME]
+    if why == "nobody answers":
+        cluster.gluster.cut |= {cluster.bench.address(name) for name in ("h1", "h2", "h4")}
+    await cluster.bench.work(only=NODE)
+    assert left in cluster.bench.machines[AWAY].directories
+    assert cluster.bench.assignments[assignment_name(NODE, AWAY)].status.state == SUCCEEDED

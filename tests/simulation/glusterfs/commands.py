@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 
-from quartermaster.backends.glusterfs.fake_answers import UNANSWERED, document
+from quartermaster.backends.glusterfs.fake_answers import UNANSWERED, document, server_of
 from quartermaster.host.commands import Command, Result, checked, deadline_error, refuse_secrets
 from quartermaster.host.fake import Faults
 from quartermaster.host.tools import hint_for
@@ -55,7 +55,7 @@ def begin(verbs: Verbs, address: str, argv: tuple[str, ...]) -> asyncio.Future[R
         answer.set_result(answers.version())
         return answer
     words = [word for word in argv[1:] if not word.startswith("--")]
-    parts, in_xml = verbs.parts(address, words), "--xml" in argv
+    parts, in_xml = verbs.parts(server_of(argv) or address, words, asking=address), "--xml" in argv
 
     def go_on() -> None:
         try:

@@ -32,6 +32,7 @@ from .records import (
 Parts = Generator[float, None, str]
 Change = Callable[[VolumeRecord], VolumeRecord | None]
 DEAD_BRICK_S = 10.0  # that `heal info` waits for a brick which does not answer
+SILENT_S = 120.0  # that `gluster` waits for a host that does not answer
 QUOTA = "features.quota"
 _ONE_COPY = (
     "replace-brick is not permitted on distribute only volumes. "
@@ -76,8 +77,11 @@ class Verbs:
         self._model = model
         self._watcher = watcher
 
-    def parts(self, address: str, words: Sequence[str]) -> Parts:
-        """What the gluster of a host does when it is given these words; returns the answer."""
+    def parts(self, address: str, words: Sequence[str], *, asking: str) -> Parts:
+        """What the gluster of a host does when it is given these words, by another one perhaps; returns the answer."""
+        if not self._model.network.reaches(asking, address):
+            yield SILENT_S
+            raise UnansweredError
         delicate = words[1] == "replace-brick" and self._has_none_to_spare(address, words[2])
         self._model.delicate += delicate
         try:

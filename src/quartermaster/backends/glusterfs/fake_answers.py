@@ -22,7 +22,7 @@ def answer(gluster: FakeGluster, address: str, argv: Sequence[str]) -> Result:
 
     if "--version" in argv:
         return Result(stdout=f"glusterfs {VERSION}\n".encode())
-    server = next((word.removeprefix(_REMOTE) for word in argv if word.startswith(_REMOTE)), address)
+    server = server_of(argv) or address
     if not gluster.reaches(address, server):
         return UNANSWERED
     gluster.settle()
@@ -31,6 +31,11 @@ def answer(gluster: FakeGluster, address: str, argv: Sequence[str]) -> Result:
     except RefusedByGlusterError as error:
         return document("", code=-1, error=str(error))
     return body
+
+
+def server_of(argv: Sequence[str]) -> str:
+    """Whose gluster is asked; "" where it is that of this host."""
+    return next((word.removeprefix(_REMOTE) for word in argv if word.startswith(_REMOTE)), "")
 
 
 def _dispatch(gluster: FakeGluster, address: str, words: list[str]) -> Result:

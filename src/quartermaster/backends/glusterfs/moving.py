@@ -224,7 +224,7 @@ def _case(seen: Seen, volume: VolumeView, known: Moved, fact: VolumeFact) -> _Ca
 def _with_sources(seen: Seen, case: _Case) -> _Case:
     """While the old brick has its place, those that the new one is made from are the ones that are whole by now: none
     where too few are, for one that was whole when it was decided may have been away since. One that was to leave may
-    have died.
+    have died; and one beside it may have been replaced by somebody who was told to before that.
     """
     move = case.moved.open
     if move is None or case.places[move.position].name in case.fact.bricks:
@@ -241,6 +241,8 @@ def _with_sources(seen: Seen, case: _Case) -> _Case:
         found = _sources(seen, case, move.position, old, why)
         sources = found if isinstance(found, tuple) else ()
         known = replace(known, dead=True, sources=sources, returns=may_come_back(seen, old))
+    elif old is not None:
+        known = replace(known, sources=_copies_beside(seen, case, move.position)[0])
     return replace(case, moved=replace(case.moved, open=known))
 
 
@@ -310,13 +312,20 @@ def _moved_away(seen: Seen, case: _Case, position: int, why: str) -> OpenMove | 
         return f"{why}; {volume.name} is kept in one copy, which cannot move by itself: {advice}"
     if not fact.healed or fact.pending is None or volume.name not in seen.counted:
         return f"{why}; {volume.name} is not whole: {_missing(fact)}"
-    begin = position - position % layout.width
-    others = [at for at in range(begin, begin + layout.width) if at != position and not layout.is_arbiter(at)]
-    sources = tuple(fact.bricks[at] for at in others if at < len(fact.bricks))
-    if empty := [fact.bricks[at] for at in unfilled(seen, volume) if fact.bricks[at] in sources]:
+    sources, empty = _copies_beside(seen, case, position)
+    if empty:
         return f"{why}; {volume.name} is not whole: whether {empty[0]} was filled is not known yet"
     about = f"{why}: {volume.name} moves elsewhere"
     return _opening(seen, case, position, about, sources=sources, needed=layout.data or 1)
+
+
+def _copies_beside(seen: Seen, case: _Case, position: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The bricks beside one that hold data, and those of which nobody knows yet whether they do."""
+    layout, bricks, empty = layout_in(case.volume.details), case.fact.bricks, unfilled(seen, case.volume)
+    begin = position - position % layout.width
+    others = [at for at in range(begin, begin + layout.width) if at != position and not layout.is_arbiter(at)]
+    there = [at for at in others if at < len(bricks)]
+    return tuple(bricks[at] for at in there if at not in empty), tuple(bricks[at] for at in there if at in empty)
 
 
 def _again(seen: Seen, case: _Case, move: OpenMove) -> OpenMove | str:
