@@ -252,17 +252,35 @@ async def test_a_failure_is_reported_with_its_sentence_and_tried_again_until_it_
     async with cluster() as made:
         made.host("h1")
         await settled()
-        made.echoes["h1"].fails = HostError("cannot echo: the wall is missing", hint="build one")
+        made.echoes["h1"].fails = HostError("cannot echo: the wall is missing", hint="build one", reason="NoWall")
         await made.assign("h1", {"say": "hello"})
         await settled(0.5)
         status = (await made.assignment("h1")).status
         assert (status.state, status.message) == ("failed", "cannot echo: the wall is missing; build one")
+        assert status.reason == "NoWall"
         version = (await made.assignment("h1")).metadata.resource_version
         await settled(10.0)
         assert (await made.assignment("h1")).metadata.resource_version == version
         made.echoes["h1"].fails = None
         await settled(30.0)
-        assert (await made.assignment("h1")).status.state == "succeeded"
+        status = (await made.assignment("h1")).status
+        assert (status.state, status.reason) == ("succeeded", "")
+
+
+@simulated()
+async def test_another_reason_is_reported_although_the_words_are_the_same() -> None:
+    """Whoever decides goes by the reason; an agent of an earlier version has told the words alone."""
+    async with cluster() as made:
+        made.host("h1")
+        await settled()
+        made.echoes["h1"].fails = HostError("cannot echo")
+        await made.assign("h1", {"say": "hello"})
+        await settled(0.5)
+        assert (await made.assignment("h1")).status.reason == "Host"
+        made.echoes["h1"].fails = HostError("cannot echo", reason="NoWall")
+        await settled(2 * TIMINGS.verify_s)
+        status = (await made.assignment("h1")).status
+        assert (status.message, status.reason) == ("cannot echo", "NoWall")
 
 
 @simulated()
@@ -332,6 +350,7 @@ async def test_a_run_past_its_deadline_is_cancelled_and_the_others_do_not_wait()
         await settled(4.0)
         status = (await made.assignment("h1")).status
         assert (status.state, status.message) == ("failed", "cannot configure echo.h1 within 5 s")
+        assert status.reason == "Deadline"
 
 
 @simulated()
@@ -397,7 +416,7 @@ async def test_an_agent_that_nobody_knows_is_said_so() -> None:
         )
         await settled()
         status = (await made.store.get(Assignment, "torus.h1", NAMESPACE)).status
-        assert status.state == "failed"
+        assert (status.state, status.reason) == ("failed", "NoSuchAgent")
         assert 'no agent named "torus"' in status.message
 
 

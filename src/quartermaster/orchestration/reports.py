@@ -25,6 +25,7 @@ from quartermaster.resources.orchestration import (
 )
 
 MESSAGE_LIMIT = 1024
+NO_AGENT = "NoSuchAgent"  # why an assignment is refused
 # In a result: in how many seconds the agent wants to look again, because something is on its way by itself.
 AGAIN = "againSeconds"
 
@@ -76,21 +77,21 @@ def triggered(assignment: Assignment) -> AssignmentStatus:
 
 
 def running(status: AssignmentStatus, *, now: str, message: str = "") -> AssignmentStatus:
-    return replace(status, state=RUNNING, started=status.started or now, finished=None, message=message)
+    return replace(status, state=RUNNING, started=status.started or now, finished=None, message=message, reason="")
 
 
 def succeeded(status: AssignmentStatus, result: dict[str, Any] | None, *, now: str) -> AssignmentStatus:
     """The very same status where it says so already, whatever the time."""
     if status.state == SUCCEEDED and status.result == result and not status.message:
         return status
-    return replace(status, state=SUCCEEDED, message="", result=result, finished=now)
+    return replace(status, state=SUCCEEDED, message="", reason="", result=result, finished=now)
 
 
-def failed(status: AssignmentStatus, message: str, *, now: str) -> AssignmentStatus:
+def failed(status: AssignmentStatus, message: str, *, now: str, reason: str = "") -> AssignmentStatus:
     text = message[:MESSAGE_LIMIT]
-    if status.state == FAILED and status.message == text:
+    if (status.state, status.message, status.reason) == (FAILED, text, reason):
         return status
-    return replace(status, state=FAILED, message=text, finished=now)
+    return replace(status, state=FAILED, message=text, reason=reason, finished=now)
 
 
 def again_after_s(status: AssignmentStatus) -> float:

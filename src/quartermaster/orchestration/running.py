@@ -255,7 +255,8 @@ class AssignmentRunner:
                 error=text,
                 exc_info=None if isinstance(shown, QuartermasterError) else error,
             )
-            return reports.failed(status, str(redact(text)), now=clock.timestamp())
+            reason = shown.reason if isinstance(shown, QuartermasterError) else "Unexpected"
+            return reports.failed(status, str(redact(text)), now=clock.timestamp(), reason=reason)
         return reports.succeeded(status, result, now=clock.timestamp())
 
     async def _say(self, store: Store, assignment: Assignment, memory: _Memory, status: AssignmentStatus) -> None:
@@ -283,4 +284,4 @@ def _refused(assignment: Assignment, memory: _Memory, message: str) -> Assignmen
     status = memory.said if memory.said is not None else assignment.status
     if status.observed_generation != assignment.spec.generation:
         status = reports.triggered(assignment)
-    return reports.failed(status, message, now=clock.timestamp())
+    return reports.failed(status, message, now=clock.timestamp(), reason=reports.NO_AGENT)

@@ -100,6 +100,11 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     def done(self) -> bool:
         return self.current and self.status.state == "succeeded"
 
+    @property
+    def failed_by(self) -> str:
+        """The reason why what is asked now failed; "" where it did not."""
+        return self.status.reason if self.current and self.status.state == "failed" else ""
+
 
 class NodeView(msgspec.Struct, frozen=True, gc=False):
     """A StorageNode and the host that it is."""

@@ -118,6 +118,7 @@ class AssignmentStatus(Struct):
     observed_generation: Annotated[int | None, declare("The spec.generation that this report is about.")] = None
     epoch: Annotated[int | None, declare("The epoch that this report is about.")] = None
     message: Annotated[str, declare("What is being done, or why it failed, as a sentence.")] = ""
+    reason: Annotated[str, declare("Why it failed, in one word that programs may rely on.")] = ""
     started: Annotated[Time | None, declare("When the agent began.")] = None
     finished: Annotated[Time | None, declare("When the agent ended.")] = None
     result: Annotated[dict[str, Any] | None, declare("What the agent reports of the service.")] = None

@@ -163,7 +163,13 @@ class DeadlineError(QuartermasterError):
 
 
 class HostError(QuartermasterError):
+    """Whoever decides by why it failed goes by `reason`, never by the sentence."""
+
     reason = "Host"
+
+    def __init__(self, message: str, *, hint: str = "", reason: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason or type(self).reason
 
 
 class CommandError(HostError):

@@ -165,7 +165,11 @@ class Bench:
                 result = await self.run(assignment)
             except HostError as error:
                 report = AssignmentStatus(
-                    state=FAILED, observed_generation=spec.generation, message=str(error), result=status.result
+                    state=FAILED,
+                    observed_generation=spec.generation,
+                    message=str(error),
+                    reason=error.reason,
+                    result=status.result,
                 )
             else:
                 report = AssignmentStatus(state=SUCCEEDED, observed_generation=spec.generation, result=result)

@@ -15,8 +15,9 @@ from quartermaster.backends.glusterfs.adopter import GlusterAdopter, adoption_of
 from quartermaster.backends.glusterfs.adopting import FoundPool, find
 from quartermaster.backends.glusterfs.daemon import DAEMON, recorded_identity
 from quartermaster.backends.glusterfs.fake import FOREIGN
-from quartermaster.backends.glusterfs.keeping import NOT_THERE, volume_config
+from quartermaster.backends.glusterfs.keeping import volume_config
 from quartermaster.backends.glusterfs.model import Peer
+from quartermaster.backends.glusterfs.reasons import NOT_THERE
 from quartermaster.backends.glusterfs.survey import SURVEY, Survey, SurveyedBase
 from quartermaster.host import Daemon
 from quartermaster.host.fake.machine import ROOT, FakeProcess
@@ -322,7 +323,7 @@ async def test_a_volume_that_was_made_by_hand_and_is_gone_is_never_made_anew(
     assert wanted.config["existing"]
     bench.ask(replace(wanted, config={**wanted.config, "existing": False, **told}))
     await cluster.rounds(4)
-    assert NOT_THERE in bench.assignments[assignment_name(wanted.agent, wanted.host, BY_HAND)].status.message
+    assert bench.assignments[assignment_name(wanted.agent, wanted.host, BY_HAND)].status.reason == NOT_THERE
     assert pool.volumes == {}
 
 

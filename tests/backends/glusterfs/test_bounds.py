@@ -19,6 +19,7 @@ from .modelled import GIB, Cluster
 
 CONFIG_MAP = 1 << 20
 REQUEST = 3 << 19
+REPORT = 1 << 20
 BASE = f"/var/lib/quartermaster/agents/glusterd/mounts/-/{UUID(int=1)}"
 
 
@@ -43,13 +44,15 @@ def remember(cluster: Cluster, moved: int) -> int:
     return sum(map(len, cluster.bench.memory.values()))
 
 
-def report(cluster: Cluster, count: int) -> int:
+def report(cluster: Cluster, count: int, *, down: bool = False) -> int:
     """So many volumes beside those that are there; how much is told then."""
     of = assignment_name("glusterfs-pool", "h1")
     told = cluster.bench.assignments[of]
     facts = msgspec.convert(told.status.result, PoolFacts)
     bricks = tuple(f"10.10.10.{number}:{BASE}/{name(1)}" for number in range(100, 103))
     fact = VolumeFact(bricks, id=str(UUID(int=1)), processes=("1234567:50152",) * 3)
+    if down:
+        fact = msgspec.structs.replace(fact, offline=(0, 1, 2), stuck=(0, 1, 2))
     more = {name(number): fact for number in range(count)}
     result = msgspec.to_builtins(msgspec.structs.replace(facts, volumes={**facts.volumes, **more}))
     status = msgspec.structs.replace(told.status, result=result)
@@ -76,6 +79,12 @@ async def test_a_volume_is_refused_before_the_report_is_too_large(cluster: Clust
     found = await placed(cluster)
     assert isinstance(found, Refusal)
     assert found.reason == "TooManyVolumes"
+
+
+async def test_of_as_many_volumes_as_there_may_be_it_can_be_told_that_no_brick_runs(cluster: Cluster) -> None:
+    first_refused = next(count for count in range(1500, 3000, 50) if report(cluster, count) >= REPORT)
+    assert isinstance(await placed(cluster), Refusal)
+    assert report(cluster, first_refused, down=True) < REQUEST * 4 // 5  # beside it there is what was asked for
 
 
 async def test_a_volume_is_refused_before_too_much_is_remembered(cluster: Cluster) -> None:

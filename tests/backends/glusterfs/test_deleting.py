@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Volume
 from quartermaster.backends.glusterfs.facts import BrickPlace, Moved, read_memory, write_memory
-from quartermaster.backends.glusterfs.keeping import keeper_of, volume_config
+from quartermaster.backends.glusterfs.keeping import FORGET, keeper_of, keeping_assignments, volume_config
 from quartermaster.backends.glusterfs.model import Peer, VolumeInfo
+from quartermaster.backends.glusterfs.reasons import AWAITED
 from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.backends.glusterfs.volume_agent import Kept
@@ -207,6 +208,27 @@ async def test_who_was_asked_to_delete_what_is_not_his_forgets_it_when_it_is_gon
     await cluster.rounds(4)
     assert name not in cluster.bench.assignments
     assert cluster.gluster.volume(cluster.bench.address(maker), VOLUME).started
+
+
+async def test_who_was_let_go_while_it_was_to_delete_a_volume_forgets_it_when_it_is_gone(cluster: Cluster) -> None:
+    """Its own glusterd knows the volume for ever, and peers that do not answer: it never deletes it. A member does."""
+    cluster.lose("h3", for_good=False)
+    name = await ask_for_its_end(cluster)
+    await cluster.round()
+    status = cluster.bench.assignments[name].status
+    assert (status.state, status.reason) == (FAILED, AWAITED)
+    del cluster.bench.volumes[VOLUME]
+    assert keeping_assignments(await cluster.bench.view()) == []
+    of_pool = next(one for one, told in cluster.bench.assignments.items() if told.spec.agent == "glusterfs-pool")
+    pool, host = cluster.bench.assignments[of_pool], cluster.bench.assignments[name].spec.host
+    known = pool.status.result or {}
+    left = {
+        uuid: peer for uuid, peer in known["peers"].items() if uuid != cluster.gluster.uuid(cluster.bench.address(host))
+    }
+    told = replace(pool.status, result={**known, "peers": left})
+    cluster.bench.assignments[of_pool] = replace(pool, status=told)
+    (wanted,) = keeping_assignments(await cluster.bench.view())
+    assert (wanted.host, wanted.instance, wanted.config) == (host, VOLUME, FORGET)
 
 
 async def test_who_was_given_up_while_it_made_a_volume_and_is_back_leaves_it_to_whoever_made_it_anew(

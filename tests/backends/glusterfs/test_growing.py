@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from quartermaster.backends.base import Placement, Refusal, Volume
 from quartermaster.backends.glusterfs.facts import BrickPlace, read_memory
-from quartermaster.backends.glusterfs.keeping import FORGET, NOT_THERE, volume_config
+from quartermaster.backends.glusterfs.keeping import FORGET, volume_config
 from quartermaster.backends.glusterfs.looking import Looks
+from quartermaster.backends.glusterfs.reasons import NOT_THERE
 from quartermaster.backends.glusterfs.volume_agent import VolumeAgent
 from quartermaster.planning.cluster import ClusterView, Desired, VolumeView
 from quartermaster.provisioning.claims import Wait
@@ -116,7 +117,7 @@ async def test_a_volume_that_was_to_be_taken_over_and_is_gone_is_not_made_anew_w
     bench.ask(Desired(other, "glusterfs-volume", config, VOLUME))
     await cluster.rounds(2)
     before = directories(cluster)
-    assert NOT_THERE in (await grow(cluster)).message
+    assert (await grow(cluster)).reason == NOT_THERE
     await cluster.rounds(6)
     assert cluster.gluster.pool_of(bench.address(other)).volumes == {}
     assert directories(cluster) == before
@@ -129,7 +130,7 @@ async def test_one_that_nobody_is_known_to_keep_is_asked_for_as_one_that_was_mad
     cluster.gluster.pool_of(bench.address("h1")).volumes.pop(VOLUME)
     del bench.assignments[assignment_name("glusterfs-volume", placed.hosts[0], VOLUME)]
     (bench.context(placed.hosts[0], VolumeAgent(Looks())).directory / VOLUME).unlink()
-    assert NOT_THERE in (await grow(cluster)).message
+    assert (await grow(cluster)).reason == NOT_THERE
     assert cluster.gluster.pool_of(bench.address("h1")).volumes == {}
 
 

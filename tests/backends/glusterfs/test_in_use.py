@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from quartermaster.backends.glusterfs.keeping import IN_USE
+from quartermaster.backends.glusterfs.reasons import IN_USE
 from quartermaster.resources.marks import ABANDON, DELETE_IN_USE
 from quartermaster.resources.orchestration import FAILED
 from quartermaster.support.errors import HostError
@@ -31,7 +31,9 @@ async def refused(cluster: Cluster) -> str:
     name = await ask_for_its_end(cluster)
     await cluster.rounds(2)
     assert is_started(cluster)
-    assert f"{IN_USE}, and was not mounted by `qm` (fuse: 2)" in cluster.bench.assignments[name].status.message
+    refused = cluster.bench.assignments[name].status
+    assert refused.reason == IN_USE
+    assert "it is in use, and was not mounted by `qm` (fuse: 2)" in refused.message
     return name
 
 
@@ -112,4 +114,6 @@ async def test_where_nobody_can_say_it_stays(cluster: Cluster, monkeypatch: pyte
     name = await ask_for_its_end(cluster)
     await cluster.rounds(2)
     assert is_started(cluster)
-    assert f"nobody can say whether {IN_USE}" in cluster.bench.assignments[name].status.message
+    refused = cluster.bench.assignments[name].status
+    assert refused.reason == IN_USE
+    assert "nobody can say whether it is in use" in refused.message

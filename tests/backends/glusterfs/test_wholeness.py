@@ -273,7 +273,13 @@ async def test_a_copy_that_knows_of_less_than_another_one_is_no_source_and_a_per
     with pytest.raises(HostError, match="they lack something") as refused:
         await cluster.bench.run(asked)
     assert cluster.bricks() == ["h1", "h2", "h3"]
-    failed = replace(move.status, state=FAILED, message=str(refused.value), observed_generation=move.spec.generation)
+    failed = replace(
+        move.status,
+        state=FAILED,
+        message=str(refused.value),
+        reason=refused.value.reason,
+        observed_generation=move.spec.generation,
+    )
     cluster.bench.assignments[name] = replace(move, status=failed)
     plan = await cluster.bench.plan()
     assert "serial-h3 in spec.wipe of StorageNode h3" in plan.details["stuck"]
@@ -416,14 +422,17 @@ def asked_to_heal(cluster: Cluster) -> int:
     return sum(argv[-2:] == ("heal", VOLUME) for _, argv in cluster.gluster.commands_run)
 
 
-async def test_a_cluster_with_a_volume_that_cannot_be_written_to_is_not_ready_either(cluster: Cluster) -> None:
+@pytest.mark.parametrize("earlier", [False, True], ids=["", "by an agent of an earlier version"])
+async def test_a_cluster_with_a_volume_that_cannot_be_written_to_is_not_ready_either(
+    cluster: Cluster, earlier: bool
+) -> None:
     """Else it would be ONLINE because its nodes are ready, OFFLINE because of the volume, and so on for ever."""
     await cluster.rounds(2)
     asked = cluster.bench.assignments
     name, told = next((one, two) for one, two in asked.items() if two.spec.agent == "glusterfs-pool")
     result = told.status.result or {}
     fact = result["volumes"][VOLUME]
-    volumes = {VOLUME: {**fact, "offline": fact["bricks"][:2]}}
+    volumes = {VOLUME: {**fact, "offline": fact["bricks"][:2] if earlier else [0, 1]}}
     status = replace(told.status, result={**result, "volumes": volumes})
     cluster.bench.assignments[name] = replace(told, status=status)
     plan = await cluster.bench.plan()

@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from quartermaster.backends.glusterfs.daemon import DAEMON
+from quartermaster.backends.glusterfs.looking import KEPT_S
 from quartermaster.backends.registry import backend_of
 from quartermaster.host import Host
 from quartermaster.host.daemons.base import Daemon
@@ -269,13 +270,13 @@ class Scenario:
         await settle(self.witness, wrong, PATIENCE_S, pause_s=2 * RETRY_S, tell=lambda: tell(self._rest()))
 
     async def _unsettled(self) -> str:
-        """Looked at twice, so long apart that every configuration was run again in between."""
+        """Looked at twice; in between every configuration was run again, by a new look at the pool."""
         await self._repair()
         rest = self._rest()
         if wrong := await wrong_with(rest):
             return wrong
         before = len(self.witness.trace)
-        await asyncio.sleep(1.5 * max(TIMINGS.inventory_s, TIMINGS.verify_s))
+        await asyncio.sleep(KEPT_S + 1.5 * max(TIMINGS.inventory_s, TIMINGS.verify_s))
         if written := written_since(self.witness, before, self._of_hosts()):
             return f"something is still written: {written[-3:]}"
         return await wrong_with(rest)

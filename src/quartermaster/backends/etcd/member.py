@@ -29,7 +29,7 @@ _STOP_S = 20.0
 LOCK = "etcd-member"
 LOCK_S = 2 * _STOP_S
 # By these words the leader knows that a member does not come back.
-DATA_GONE = "its data are not on this host"
+DATA_GONE = "MemberDataGone"  # the reason of an agent that does not start a member
 
 
 class MemberConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -96,8 +96,9 @@ class LocalMember:
         """
         if config.begun and not self.has_data(config):
             raise HostError(
-                f"cannot start {config.member}: {DATA_GONE}",
+                f"cannot start {config.member}: its data are not on this host",
                 hint="another member takes its place, if others are left; else restore a backup into a new cluster",
+                reason=DATA_GONE,
             )
 
     def write(self, config: MemberConfig) -> None:

@@ -141,7 +141,7 @@ class Membership:
         known = self._assigning.get(seat.host, AGENT)
         if known is None or (known.spec.desired or {}).get("member") != seat.id:
             return False
-        return known.status.state == FAILED and _is_current(known) and DATA_GONE in known.status.message
+        return known.status.state == FAILED and _is_current(known) and known.status.reason == DATA_GONE
 
     def _is_lost(self, host: str) -> bool:
         """Nobody waits for it: it was silent for too long, or somebody has taken it out."""

@@ -39,8 +39,9 @@ class VolumeFact(msgspec.Struct, frozen=True, omit_defaults=True):
     owner: str = ""  # the cluster that made it; "" where nobody says
     id: str = ""  # gluster's own: one that is made anew has the same name and another id
     started: bool = True
-    offline: tuple[str, ...] = ()  # bricks that do not run
-    stuck: tuple[str, ...] = ()  # those among them that were started again and again
+    # By position, as all that grows when bricks do not run: the report has to be small enough when none does.
+    offline: tuple[int, ...] = ()  # bricks that do not run
+    stuck: tuple[int, ...] = ()  # those among them that were started again and again
     pending: int | None = None  # entries to be healed; None: nobody has looked, or a brick does not answer
     split: tuple[str, ...] = ()  # the first of the files of which no copy can be taken for the right one
     splits: int = 0  # how many of them there are
@@ -72,6 +73,20 @@ class PoolFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     peers: dict[str, PeerFact] = {}  # by UUID
     volumes: dict[str, VolumeFact] = {}
     failed: dict[str, str] = {}  # what it could not do → why
+
+
+def read_pool_facts(result: Mapping[str, Any]) -> PoolFacts:
+    """An agent of an earlier version calls the bricks that do not run by their names."""
+    named = {name: told for name, told in result.get("volumes", {}).items() if told.get("offline")}
+    volumes = {
+        name: {**told, **{key: [_position(told, one) for one in told.get(key, ())] for key in ("offline", "stuck")}}
+        for name, told in named.items()
+    }
+    return msgspec.convert({**result, "volumes": {**result.get("volumes", {}), **volumes}}, PoolFacts)
+
+
+def _position(told: Mapping[str, Any], brick: int | str) -> int:
+    return brick if isinstance(brick, int) else list(told["bricks"]).index(brick)
 
 
 class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,17 +12,12 @@ from typing import Any, TypeAlias
 
 from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, BrickPlace
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
+from quartermaster.backends.glusterfs.reasons import AWAITED, IN_USE, NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.planning.cluster import ABANDON, MAINTENANCE, ClusterView, Desired, NodeView, Report, VolumeView
-from quartermaster.resources.orchestration import FAILED
 
 _Reports: TypeAlias = Sequence[tuple[NodeView, Report]]
 
 FORGET: dict[str, Any] = {"forget": True}
-NOT_KEPT = "it is not kept by this host"  # why an agent does not delete a volume
-NOT_THERE = "it was made, and the pool does not know it any more"  # why an agent does not keep one
-IN_USE = "it is in use"  # why an agent does not delete one that it keeps
-AWAITED = "gluster deletes only while all do"  # why it does not delete one that nobody uses
-SUPERSEDED = "another host was told to keep it since"  # the same
 
 
 def keeper_of(name: str, hosts: tuple[str, ...], view: ClusterView) -> str:
@@ -74,8 +69,7 @@ def is_doomed(volume: VolumeView, view: ClusterView) -> bool:
     wanted any more. As long as somebody uses it, or nobody has found that he does not, it is as good as any other: an
     attempt may fail before it comes to that question.
     """
-    failed = [report for report in _endings(volume, view) if report.current and report.status.state == FAILED]
-    return any(AWAITED in report.status.message for report in failed)
+    return any(report.failed_by == AWAITED for report in _endings(volume, view))
 
 
 def is_forced(volume: VolumeView, view: ClusterView) -> bool:
@@ -109,7 +103,7 @@ def _endings(volume: VolumeView, view: ClusterView) -> list[Report]:
 
 
 def _is_in_use(report: Report) -> bool:
-    return report.absent and report.current and IN_USE in report.status.message
+    return report.absent and report.failed_by == IN_USE
 
 
 def volume_config(
@@ -173,20 +167,25 @@ def keeping_assignments(view: ClusterView) -> list[Desired]:
 def _left_over(view: ClusterView) -> list[Desired]:
     """Of volumes that are gone: who took one over without making it, who was told to forget one, who made one that
     another host has deleted, who was away when another one took it over, and who was asked to delete one that is not
-    his: if the pool has let him go, his own glusterd may know it for ever.
+    his: if the pool has let him go, his own glusterd may know it for ever, and never be able to delete it.
     """
-    known = {volume.name for volume in view.volumes}
+    known, members = {volume.name for volume in view.volumes}, _members(view)
     return [
         _let_go(node, report, f"the volume {report.instance} is gone")
         for node in view.nodes
         for report in node.reports
-        if report.agent == VOLUME and report.instance not in known and _is_ours_to_end(report)
+        if report.agent == VOLUME and report.instance not in known
+        if _is_ours_to_end(report) or (_cannot_delete(report) and not _is_member(node, members))
     ]
+
+
+def _cannot_delete(report: Report) -> bool:
+    return report.absent and bool(report.failed_by)
 
 
 def _is_ours_to_end(report: Report) -> bool:
     desired = report.desired or {}
-    missed = report.current and was_finished(report) and NOT_THERE in report.status.message
+    missed = was_finished(report) and report.failed_by == NOT_THERE
     ours = desired == FORGET or bool(desired.get("existing")) or missed or _is_superseded(report)
     return _is_refused(report) or (not report.absent and ours)
 
@@ -233,12 +232,12 @@ def _deletes(report: Report | None) -> bool:
 
 def _is_refused(report: Report | None) -> bool:
     """It was asked to delete a volume that it does not keep: who kept it was given up, and nobody knows of him."""
-    return report is not None and report.absent and report.current and NOT_KEPT in report.status.message
+    return report is not None and report.absent and report.failed_by == NOT_KEPT
 
 
 def _is_superseded(report: Report | None) -> bool:
     """It kept the volume once, and finds that another one was told to since: who was silent then, and is back."""
-    return report is not None and report.current and SUPERSEDED in report.status.message
+    return report is not None and report.failed_by == SUPERSEDED
 
 
 def was_finished(report: Report) -> bool:

@@ -13,12 +13,12 @@ import msgspec
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.daemon import recorded_identity
 from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX, NODE
-from quartermaster.backends.glusterfs.keeping import IN_USE
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, ALLOW_OPTION, LOCK, LOCK_S
+from quartermaster.backends.glusterfs.reasons import IN_USE, LACKING
 from quartermaster.backends.glusterfs.tool import Gluster
-from quartermaster.backends.glusterfs.wholeness import LACKING
+from quartermaster.backends.glusterfs.wholeness import KNOWING_LESS
 from quartermaster.host.files import remove, write_whole
 from quartermaster.support.errors import HostError
 
@@ -160,8 +160,9 @@ async def _refuse_used(gluster: Gluster, config: MoveConfig, found: VolumeInfo) 
         return
     if await gluster.users(config.volume):
         raise HostError(
-            f"cannot give up the brick {config.old} of {config.volume}: {IN_USE}",
+            f"cannot give up the brick {config.old} of {config.volume}: it is in use",
             hint="it is tried again when nobody uses it",
+            reason=IN_USE,
         )
 
 
@@ -180,8 +181,9 @@ async def _refuse_lacking(gluster: Gluster, config: MoveConfig, found: VolumeInf
         whole = [brick for brick in config.sources if again.get(brick, most) >= most]
     if len(whole) < config.needed:
         raise HostError(
-            f"cannot give up the brick {config.old} of {config.volume}: copies that were whole {LACKING}",
+            f"cannot give up the brick {config.old} of {config.volume}: copies that were whole {KNOWING_LESS}",
             hint="it stays until they are healed, or somebody gives it up by name",
+            reason=LACKING,
         )
 
 

@@ -23,6 +23,7 @@ from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX, BrickPlace
 from quartermaster.backends.glusterfs.filling import unfilled
 from quartermaster.backends.glusterfs.keeping import is_doomed, is_forced
 from quartermaster.backends.glusterfs.layouts import Room, choose_substitute
+from quartermaster.backends.glusterfs.reasons import LACKING, USED_BEFORE
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
     SERVING,
@@ -37,11 +38,10 @@ from quartermaster.backends.glusterfs.seeing import (
     share_of,
 )
 from quartermaster.backends.glusterfs.volumes import allowed_clients
-from quartermaster.backends.glusterfs.wholeness import LACKING, States, copies_beside, lost_name, may_come_back
+from quartermaster.backends.glusterfs.wholeness import KNOWING_LESS, States, copies_beside, lost_name, may_come_back
 from quartermaster.planning.cluster import DRAIN, Desired, Verdict, VolumeView
 
 AT_ONCE = 4  # volumes of which a brick is on its way
-_USED_BEFORE = "part of a volume"
 
 
 class _Case(msgspec.Struct, frozen=True):
@@ -211,7 +211,7 @@ def _why_it_waits(seen: Seen, case: _Case, move: OpenMove) -> str:
     found = _sources(seen, case, move.position, old, why)
     if isinstance(found, str) or not _is_refused(seen, case.places[move.position], LACKING):
         return found if isinstance(found, str) else ""
-    return f"{why}, and the other copies {LACKING}: bring it back, or {_give_up(seen, old)}"
+    return f"{why}, and the other copies {KNOWING_LESS}: bring it back, or {_give_up(seen, old)}"
 
 
 def _case(seen: Seen, volume: VolumeView, known: Moved, fact: VolumeFact) -> _Case:
@@ -334,7 +334,7 @@ def _again(seen: Seen, case: _Case, move: OpenMove) -> OpenMove | str:
     if place.name in case.fact.bricks:
         # It has taken its place: dead now, it is replaced as any other brick is.
         return _made_anew(seen, case, move.position) if is_dead else ""
-    refused = _is_refused(seen, place, _USED_BEFORE)
+    refused = _is_refused(seen, place, USED_BEFORE)
     width = layout_in(case.volume.details).width
     begin = move.position - move.position % width
     others = [at for at in range(begin, min(begin + width, len(case.places))) if at != move.position]
@@ -346,10 +346,7 @@ def _again(seen: Seen, case: _Case, move: OpenMove) -> OpenMove | str:
 def _is_refused(seen: Seen, place: BrickPlace, why: str) -> bool:
     """Whether an agent that was to put a brick there says that."""
     return any(
-        report.agent == MOVE
-        and (report.desired or {}).get("new") == place.name
-        and report.current
-        and why in report.status.message
+        report.agent == MOVE and (report.desired or {}).get("new") == place.name and report.failed_by == why
         for node in seen.view.nodes
         for report in node.reports
     )

@@ -373,14 +373,14 @@ class _Run:
         return found
 
     def _fact(self, volume: VolumeInfo, running: Mapping[str, str]) -> VolumeFact:
-        offline = tuple(one.name for one in volume.bricks if one.name not in running) if volume.started else ()
+        away = [at for at, one in enumerate(volume.bricks) if volume.started and one.name not in running]
         return VolumeFact(
             bricks=tuple(brick.name for brick in volume.bricks),
             owner=volume.options.get(OWNER_OPTION, ""),
             id=volume.id,
             started=volume.started,
-            offline=offline,
-            stuck=tuple(brick for brick in offline if self._is_stuck(brick)),
+            offline=tuple(away),
+            stuck=tuple(at for at in away if self._is_stuck(volume.bricks[at].name)),
             processes=tuple(running.get(brick.name, "") for brick in volume.bricks),
             promised=promised_by(volume),
             peers=self._peers(volume),

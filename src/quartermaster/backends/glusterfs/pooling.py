@@ -143,8 +143,9 @@ def holds_bricks(seen: Seen, host: str, uuid: str = "") -> bool:
 def stuck_bricks(seen: Seen, node: NodeView) -> list[str]:
     """Its bricks that do not run however often they are started."""
     uuid = seen.node_facts[node.host].uuid if node.host in seen.node_facts else ""
-    found = (set(fact.bricks_on(uuid, address_of(node))) & set(fact.stuck) for fact in seen.own_facts.values())
-    return sorted(brick for bricks in found for brick in bricks)
+    address = address_of(node)
+    stuck = [(fact, fact.bricks[at]) for fact in seen.own_facts.values() for at in fact.stuck]
+    return sorted(brick for fact, brick in stuck if brick in fact.bricks_on(uuid, address))
 
 
 def volumes_on(seen: Seen, host: str, uuid: str = "") -> list[str]:

@@ -67,5 +67,5 @@ def _remains(seen: Seen, volume: VolumeView, places: list[BrickPlace], one: rang
 def _may_be_read(seen: Seen, volume: VolumeView, place: BrickPlace, position: int) -> bool:
     """Its host lives, and nobody says that the brick does not run."""
     fact = seen.fact(volume.name)
-    runs = fact is None or (position < len(fact.bricks) and fact.bricks[position] not in fact.offline)
+    runs = fact is None or (position < len(fact.bricks) and position not in fact.offline)
     return runs and answers(seen, place.host) and brick_state(seen, place)[0] != DEAD

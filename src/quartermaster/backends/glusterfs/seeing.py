@@ -19,6 +19,7 @@ from quartermaster.backends.glusterfs.facts import (
     PoolFacts,
     VolumeFact,
     read_memory,
+    read_pool_facts,
 )
 from quartermaster.backends.glusterfs.layouts import Layout, Room
 from quartermaster.planning.cluster import ABANDON, DRAIN, ClusterKey, ClusterView, NodeView, Report, VolumeView
@@ -132,7 +133,7 @@ def _running(facts: PoolFacts, places: Mapping[str, Sequence[BrickPlace]]) -> fr
     """As the places of our bricks are called, too."""
     found: set[str] = set()
     for name, fact in facts.volumes.items():
-        running = [(at, brick) for at, brick in enumerate(fact.bricks) if fact.started and brick not in fact.offline]
+        running = [(at, brick) for at, brick in enumerate(fact.bricks) if fact.started and at not in fact.offline]
         found.update(brick for _, brick in running)
         ours = places.get(name, ())
         found.update(ours[at].name for at, brick in running if at < len(ours) and is_named(ours[at], brick))
@@ -398,4 +399,4 @@ def _pool_facts(view: ClusterView, coordinator: str) -> tuple[PoolFacts, Report 
     if not told:
         return PoolFacts(), None, ""
     _, host, report = max(told, key=lambda one: (one[0], one[1]))
-    return msgspec.convert(report.status.result, PoolFacts), report, host
+    return read_pool_facts(report.status.result or {}), report, host

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from quartermaster.backends.glusterfs import parsing
 from quartermaster.backends.glusterfs.model import HealCount, Peer, QuotaLimit, VolumeInfo
+from quartermaster.backends.glusterfs.reasons import USED_BEFORE
 from quartermaster.host import Command, Commands, Tool, register
 from quartermaster.support.backoff import Backoff
 from quartermaster.support.errors import HostError
@@ -43,13 +44,14 @@ class GlusterError(HostError):
     """What gluster refused. `words` are its own."""
 
     def __init__(self, message: str, words: str = "", *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
+        used_before = any(one in words for one in _USED_BEFORE)
+        super().__init__(message, hint=hint, reason=USED_BEFORE if used_before else "")
         self.words = words
 
     @property
     def brick_was_used(self) -> bool:
         """A directory that was a brick once is never one again."""
-        return any(one in self.words for one in _USED_BEFORE)
+        return self.reason == USED_BEFORE
 
     @property
     def name_is_taken(self) -> bool:

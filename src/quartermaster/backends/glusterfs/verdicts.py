@@ -110,7 +110,7 @@ def _is_writable(seen: Seen, volume: VolumeView) -> bool:
     for position, place in enumerate(places):
         node = seen.node(place.host)
         answers = (node is None or node.healthy) and brick_state(seen, place)[0] != DEAD
-        runs = position >= len(fact.bricks) or fact.bricks[position] not in fact.offline
+        runs = position >= len(fact.bricks) or position not in fact.offline
         lives.append(answers and runs)
     sets = [lives[at : at + layout.width] for at in range(0, len(lives), layout.width)]
     return fact.started and all(sum(one) >= layout.needed for one in sets)
@@ -146,7 +146,7 @@ def _bricks_down(seen: Seen) -> Verdict | None:
 def _down(seen: Seen) -> list[str]:
     """Not of a volume that is being made, which is not started yet."""
     made = [volume.name for volume in seen.view.volumes if not is_being_made(volume, seen.view)]
-    return [brick for name in made if (fact := seen.fact(name)) is not None for brick in fact.offline]
+    return [fact.bricks[at] for name in made if (fact := seen.fact(name)) is not None for at in fact.offline]
 
 
 def _healing(seen: Seen, moves: Moves) -> Verdict | None:

@@ -15,11 +15,11 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.daemon import recorded_identity
 from quartermaster.backends.glusterfs.dwelling import bricks_by_address, bricks_here, paths_to_remove
 from quartermaster.backends.glusterfs.facts import NODE, SIZE_OPTION, VOLUME
-from quartermaster.backends.glusterfs.keeping import AWAITED, IN_USE, NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.backends.glusterfs.layouts import Layout
 from quartermaster.backends.glusterfs.looking import Looks
 from quartermaster.backends.glusterfs.model import Brick, VolumeInfo
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, LOCK, LOCK_S, OWNER_OPTION
+from quartermaster.backends.glusterfs.reasons import AWAITED, IN_USE, NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.backends.glusterfs.tool import Gluster, GlusterError
 from quartermaster.host.files import remove, write_whole
 from quartermaster.resources.marks import DELETE_IN_USE
@@ -106,8 +106,9 @@ class VolumeAgent:
             await _refuse_missing_bricks(context, found, config)
         elif config.existing or config.adopted or (kept is not None and kept.made) or _was_made(context):
             raise HostError(
-                f"cannot keep the volume {config.volume}: {NOT_THERE}",
+                f"cannot keep the volume {config.volume}: it was made, and the pool does not know it any more",
                 hint="nothing is made in its place; its bricks are where they were",
+                reason=NOT_THERE,
             )
         remove(_forgotten(context))
         if found is not None and _is_as_wanted(found, config, context.host):
@@ -185,8 +186,9 @@ async def _refuse_unkept(context: AgentContext) -> None:
 
 def _not_kept(context: AgentContext) -> HostError:
     return HostError(
-        f"cannot delete the volume {context.instance}: {NOT_KEPT}",
+        f"cannot delete the volume {context.instance}: it is not kept by this host",
         hint="it goes when the host that keeps it deletes it, or when this one has taken it over",
+        reason=NOT_KEPT,
     )
 
 
@@ -212,7 +214,8 @@ def _refuse_superseded(context: AgentContext, found: VolumeInfo, kept: Kept | No
     """Who was told to keep it once, and did, does not take it from a host that was told so later."""
     keeper = found.options.get(KEEPER_OPTION, context.host)
     if keeper != context.host and kept is not None and kept.made and kept.order == _order(context):
-        raise HostError(f"cannot keep the volume {found.name}: {SUPERSEDED}", hint=f"{keeper} does")
+        why = "another host was told to keep it since"
+        raise HostError(f"cannot keep the volume {found.name}: {why}", hint=f"{keeper} does", reason=SUPERSEDED)
 
 
 def _order(context: AgentContext) -> int:
@@ -343,8 +346,9 @@ async def _delete(context: AgentContext, gluster: Gluster, found: VolumeInfo, ke
         # that is refused by the others would keep the volume, and its bricks running.
         what = f"is not of the pool ({away.state_text})" if away.connected else "does not answer"
         raise HostError(
-            f"cannot delete the volume {found.name}: {away.name} {what}, and {AWAITED}",
+            f"cannot delete the volume {found.name}: {away.name} {what}, and gluster deletes only while all do",
             hint="bring its host back, or give it up with `qm node remove NODE --lost`",
+            reason=AWAITED,
         )
     if found.started:
         await gluster.stop(found.name)
@@ -359,14 +363,14 @@ async def _refuse_used(context: AgentContext, gluster: Gluster, name: str) -> No
     try:
         users = await gluster.users(name)
     except HostError as error:
-        raise HostError(
-            f"cannot delete the volume {name}: nobody can say whether {IN_USE}: {error}", hint=forced
-        ) from error
+        message = f"cannot delete the volume {name}: nobody can say whether it is in use: {error}"
+        raise HostError(message, hint=forced, reason=IN_USE) from error
     if users:
         told = ", ".join(f"{kind}: {count}" for kind, count in sorted(users.items()))
         raise HostError(
-            f"cannot delete the volume {name}: {IN_USE}, and was not mounted by `qm` ({told})",
+            f"cannot delete the volume {name}: it is in use, and was not mounted by `qm` ({told})",
             hint=f"unmount it where `gluster volume status {name} clients` shows it; {forced}",
+            reason=IN_USE,
         )
 
 

@@ -23,7 +23,7 @@ from quartermaster.backends.glusterfs.seeing import DEAD, Seen, answers, brick_s
 from quartermaster.planning.cluster import ABANDON, NodeView, VolumeView
 
 # Why an agent gives up no brick for copies that it was told to be whole.
-LACKING = "know of less that is to be healed than another one that answers, so they lack something"
+KNOWING_LESS = "know of less that is to be healed than another one that answers, so they lack something"
 States = Sequence[tuple[str, str]]  # of every brick: what it is, and why
 
 
@@ -65,7 +65,7 @@ def _not_running(seen: Seen, name: str, fact: VolumeFact) -> tuple[int, ...]:
     """Where nobody who lives has looked since, a brick of a silent host counts as one that does not run."""
     places = () if seen.facts_fresh else seen.bricks[name]
     unseen = [at for at, place in enumerate(places) if not answers(seen, place.host)]
-    return tuple(sorted({*unseen, *(at for at, brick in enumerate(fact.bricks) if brick in fact.offline)}))
+    return tuple(sorted({*unseen, *fact.offline}))
 
 
 def _behind(
@@ -116,7 +116,7 @@ def copies_beside(
         if other != position
         and states[other][0] != DEAD
         and fact.started
-        and fact.bricks[other] not in fact.offline
+        and other not in fact.offline
         and not layout.is_arbiter(other)
     ]
     whole = [other for other in alive if other not in behind and any(processes[other : other + 1])]
