@@ -463,16 +463,6 @@ async def test_a_peer_that_the_others_refuse_is_named_and_no_volume_is_deleted_m
     assert VOLUME not in cluster.gluster.pool_of(cluster.bench.address("h1")).volumes
 
 
-async def test_a_volume_that_is_stopped_to_be_deleted_does_not_make_its_cluster_unusable(cluster: Cluster) -> None:
-    cluster.gluster.stop(cluster.bench.address("h1"), VOLUME)
-    cluster.lose("h3", for_good=False)
-    await cluster.bench.work(again=True)
-    assert not (await cluster.bench.plan()).usable.holds
-    await ask_for_its_end(cluster)
-    await cluster.bench.work()
-    assert (await cluster.bench.plan()).usable.holds
-
-
 async def test_a_cluster_whose_nodes_are_all_being_configured_anew_has_its_majority(cluster: Cluster) -> None:
     await cluster.rounds(2)
     for name, one in list(cluster.bench.assignments.items()):

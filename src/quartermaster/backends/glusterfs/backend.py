@@ -113,6 +113,8 @@ class GlusterBackend:
         kept = promised_to_nobody(seen)
         for node in view.nodes:
             wanted, outcome, gone = _plan_node(seen, node, moves)
+            if gone and (why := _why_its_word_is_needed(seen, node, coordinator)):
+                gone, outcome = False, NodeOutcome(DRAINING, why)
             assignments += wanted
             outcomes[node.name] = _measured(seen, node, outcome, kept)
             removable += [node.name] if gone else []
@@ -138,6 +140,15 @@ class GlusterBackend:
             details={**details_of(seen, members, moves), "version": version_of(seen)},
             memory={**write_memory(known), **_let_go(seen, view.memory, assignments)},
         )
+
+
+def _why_its_word_is_needed(seen: Seen, node: NodeView, coordinator: str) -> str:
+    """Of a host that was given up, and was the last to tell of the pool: without that nobody would know who is in it,
+    and one that is not may be asked to speak for it.
+    """
+    if seen.facts_from != node.host or coordinator in ("", node.host):
+        return ""
+    return f"it is given up, and goes when host {coordinator} has looked at the pool"
 
 
 def _let_go(seen: Seen, memory: Mapping[str, str], assignments: Sequence[Desired]) -> dict[str, str]:

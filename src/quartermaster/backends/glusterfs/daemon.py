@@ -31,8 +31,8 @@ _RECORD = "glusterd.json"
 _SETTINGS = "glusterd.vol"
 _ASIDE = "removed"
 _REFUSED = "state=6"  # of a peer: rejected
-_STUCK = "stuck.json"  # brick for which it was started again → when
-_SELDOM_S, _APART_S = 3_600.0, 600.0  # between two ends of a glusterd for the same brick, and for any
+_STUCK = "begun-again.json"
+_APART_S, _SELDOM_S = 600.0, 3_600.0  # between two ends of a glusterd for any brick, and at most for the same one
 SOCKET_DIRECTORY, SOCKET = "/var/run", "glusterd.socket"
 _START_S = 60.0
 # After so long a host that was cut off is given up by the others. Keeping alive alone does not do that while something
@@ -141,15 +141,22 @@ def written_by_glusterd(directory: Path) -> Written | None:
         return None
 
 
+class _End(msgspec.Struct, frozen=True):
+    """Of a glusterd, for the sake of a brick."""
+
+    at: float  # by the clock of the host
+    pause_s: float  # until it is ended for the same brick again
+
+
 def does_not_start(context: AgentContext, stuck: Sequence[str]) -> list[str]:
     """Of these bricks those for which the glusterd is to be ended, for it takes them for ones that are being started:
-    the next one starts them. Seldom for the same brick: one that does not run even so has another trouble. Nor twice in
-    a short time: the next one starts all of them.
+    the next one starts them. Less and less often for the same brick: one that does not run even so has another trouble.
+    Nor twice in a short time: the next one starts all of them.
     """
     identity, ends, now = recorded_identity(context.directory), _ends(context), clock.wall_time()
-    if identity is None or not identity.own or any(0.0 <= now - when < _APART_S for when in ends.values()):
+    if identity is None or not identity.own or any(0.0 <= now - end.at < _APART_S for end in ends.values()):
         return []
-    return [brick for brick in stuck if not 0.0 <= now - ends.get(brick, -_SELDOM_S) < _SELDOM_S]
+    return [brick for brick in stuck if brick not in ends or not 0.0 <= now - ends[brick].at < ends[brick].pause_s]
 
 
 async def begin_again(context: AgentContext, stuck: Sequence[str]) -> None:
@@ -157,14 +164,16 @@ async def begin_again(context: AgentContext, stuck: Sequence[str]) -> None:
     await context.report(f"starting glusterd again, for it does not start {stuck[0]}")
     await context.machine.daemons.stop(DAEMON)
     now = clock.wall_time()
-    recent = {brick: when for brick, when in _ends(context).items() if 0.0 <= now - when < _SELDOM_S}
-    write_whole(context.directory / _STUCK, msgspec.json.encode({**recent, **dict.fromkeys(stuck, now)}))
+    recent = {brick: end for brick, end in _ends(context).items() if 0.0 <= now - end.at < 2 * end.pause_s}
+    pauses = {brick: min(2 * recent[brick].pause_s, _SELDOM_S) if brick in recent else _APART_S for brick in stuck}
+    ends = {**recent, **{brick: _End(now, pause_s) for brick, pause_s in pauses.items()}}
+    write_whole(context.directory / _STUCK, msgspec.json.encode(ends))
 
 
-def _ends(context: AgentContext) -> dict[str, float]:
-    """Brick for which the glusterd was ended → when."""
+def _ends(context: AgentContext) -> dict[str, _End]:
+    """By the brick for which the glusterd was ended."""
     record = context.directory / _STUCK
-    return msgspec.json.decode(record.read_bytes(), type=dict[str, float]) if record.exists() else {}
+    return msgspec.json.decode(record.read_bytes(), type=dict[str, _End]) if record.exists() else {}
 
 
 async def end_glusterd(context: AgentContext) -> tuple[str, ...]:

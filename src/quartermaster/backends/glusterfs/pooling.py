@@ -9,6 +9,7 @@ from quartermaster.backends.glusterfs.cleaning import has_to_clean, leaves_brick
 from quartermaster.backends.glusterfs.ending import deleted_volumes, ending_volumes
 from quartermaster.backends.glusterfs.facts import NODE, POOL, BrickPlace, Moved
 from quartermaster.backends.glusterfs.filling import clear, rooted, unrooted
+from quartermaster.backends.glusterfs.keeping import is_being_made, is_ending
 from quartermaster.backends.glusterfs.pool_agent import RUN_S
 from quartermaster.backends.glusterfs.seeing import (
     DEAD,
@@ -23,7 +24,7 @@ from quartermaster.backends.glusterfs.seeing import (
 )
 from quartermaster.backends.glusterfs.volumes import allowed_clients
 from quartermaster.backends.glusterfs.wholeness import in_doubt
-from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView
+from quartermaster.planning.cluster import ABANDON, DRAIN, Desired, NodeView, VolumeView
 
 _POOL_S = RUN_S + 100.0
 _FORMER = 64  # members that were let go and are remembered
@@ -38,7 +39,7 @@ def choose_coordinator(seen: Seen) -> str:
         return ""
     able = [node for node in seen.view.nodes if _is_able(node)]
     inside = [node for node in seen.view.nodes if _is_inside(seen, node)]
-    is_pool = len(seen.facts.peers) > 1 or bool(seen.facts.volumes)
+    is_pool = len(seen.facts.peers) > 1 or bool(seen.facts.volumes) or not seen.facts_from
     if is_pool and inside:
         able = [node for node in able if node in inside] or inside
     hosts = [node.host for node in _staying(able) or able]
@@ -46,10 +47,14 @@ def choose_coordinator(seen: Seen) -> str:
 
 
 def _is_inside(seen: Seen, node: NodeView) -> bool:
-    """A member of the pool, as it was last looked at, that can be waited for."""
+    """A member of the pool, as it was last looked at, that can be waited for. Where the word of whoever looked is lost,
+    who has bricks is one.
+    """
     report = node.report(NODE)
     if report is None or report.absent or node.wrong is not None or node.leaving == ABANDON:
         return False
+    if not seen.facts_from:
+        return bool(seen.bricks_on(node.host))
     return seen.node_facts[node.host].uuid in seen.facts.peers
 
 
@@ -160,7 +165,9 @@ def volumes_on(seen: Seen, host: str, uuid: str = "") -> list[str]:
 
 
 def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
-    """Volumes whose copies have to be counted: one moves or has to, or a node says that something waits there."""
+    """Volumes that have to be looked at until they are as they should be, and their copies counted: one moves or has
+    to, or a node says that something waits there.
+    """
     waiting: set[str] = set()
     for node in seen.view.nodes:
         if not node.host:
@@ -175,7 +182,15 @@ def watched(seen: Seen, moves: Mapping[str, Moved]) -> list[str]:
         or any(brick_state(seen, place)[0] != SERVING for place in seen.bricks[volume.name])
         or volume.name in seen.memory.behind
         or beside_another(seen, volume) is not None
+        or _is_stopped(seen, volume)
     ]
+
+
+def _is_stopped(seen: Seen, volume: VolumeView) -> bool:
+    """Nobody is at making or deleting it: it was looked at a moment too early, or somebody has stopped it by hand."""
+    fact = seen.fact(volume.name)
+    is_at_rest = not is_being_made(volume, seen.view) and not is_ending(volume, seen.view)
+    return fact is not None and not fact.started and is_at_rest
 
 
 def pool_assignments(

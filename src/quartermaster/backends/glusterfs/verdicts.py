@@ -106,14 +106,20 @@ def _is_writable(seen: Seen, volume: VolumeView) -> bool:
         return True  # or nobody has looked yet
     if not fact.started and is_ending(volume, seen.view):
         return True  # it is stopped before it is deleted
-    lives = []
+    is_new, lives = _is_told_from_its_making(seen, volume.name), []
     for position, place in enumerate(places):
         node = seen.node(place.host)
         answers = (node is None or node.healthy) and brick_state(seen, place)[0] != DEAD
-        runs = position >= len(fact.bricks) or position not in fact.offline
+        runs = is_new or position >= len(fact.bricks) or position not in fact.offline
         lives.append(answers and runs)
     sets = [lives[at : at + layout.width] for at in range(0, len(lives), layout.width)]
-    return fact.started and all(sum(one) >= layout.needed for one in sets)
+    return (is_new or fact.started) and all(sum(one) >= layout.needed for one in sets)
+
+
+def _is_told_from_its_making(seen: Seen, name: str) -> bool:
+    """Whether the coordinator may have looked while the volume was made, and is about to be asked again."""
+    ran = seen.memory.processes.get(name, ())
+    return name not in seen.counted and not (ran and all(ran))
 
 
 def _split(seen: Seen) -> Verdict | None:
