@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from quartermaster.backends.glusterfs import parsing, pool_agent, wholeness
 from quartermaster.backends.glusterfs.facts import read_memory, write_memory
 from quartermaster.backends.glusterfs.layouts import Layout
+from quartermaster.backends.glusterfs.model import HealCount, VolumeInfo
+from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.planning.cluster import Desired
 from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.orchestration import FAILED, assignment_name
@@ -286,6 +288,27 @@ async def test_a_copy_that_knows_of_less_than_another_one_is_no_source_and_a_per
     await cluster.rounds(10)  # the other copy is whole, and is asked for as well
     assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
     assert not cluster.gluster.is_lost(VOLUME)
+
+
+async def test_a_copy_that_cannot_be_read_is_no_source_although_its_process_runs(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its disk has died a moment ago, and its node has not told that yet."""
+    pull_disk(cluster, "h3")
+    await let_it_be_decided(cluster, '"dead":true')
+    move = next(one for one in cluster.bench.assignments.values() if one.spec.agent == "glusterfs-move")
+    brick = cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).bricks[0]
+    told = {**(move.spec.desired or {}), "sources": [brick.name]}
+    count = Gluster.heal_counts
+
+    async def without_it(gluster: Gluster, volume: VolumeInfo) -> tuple[HealCount, ...]:
+        found = await count(gluster, volume)
+        return tuple(HealCount(one.brick, connected=False) if one.brick == brick.name else one for one in found)
+
+    monkeypatch.setattr(Gluster, "heal_counts", without_it)
+    with pytest.raises(HostError, match="0 of the copies that are whole can be read, and 1 are needed"):
+        await cluster.bench.run(replace(move, spec=replace(move.spec, desired=told)))
+    assert cluster.bricks() == ["h1", "h2", "h3"]
 
 
 async def test_a_copy_that_was_started_anew_between_two_looks_may_lack_something_until_it_was_counted(

@@ -174,11 +174,19 @@ async def _refuse_lacking(gluster: Gluster, config: MoveConfig, found: VolumeInf
     if not (config.dead and config.returns and config.needed):
         return
     first = await _pending_beside(gluster, config, found)
+    readable = [brick for brick in config.sources if brick in first]
+    if len(readable) < config.needed:
+        # The process of a brick runs on for a while after its disk has died.
+        raise HostError(
+            f"cannot give up the brick {config.old} of {config.volume}: {len(readable)} of the copies that are whole "
+            f"can be read, and {config.needed} are needed",
+            hint="bring their hosts or disks back",
+        )
     most = max(first.values(), default=0)
-    whole = [brick for brick in config.sources if first.get(brick, most) >= most]
+    whole = [brick for brick in readable if first[brick] >= most]
     if len(whole) < config.needed:
         again = await _pending_beside(gluster, config, found)
-        whole = [brick for brick in config.sources if again.get(brick, most) >= most]
+        whole = [brick for brick in readable if again.get(brick, -1) >= most]
     if len(whole) < config.needed:
         raise HostError(
             f"cannot give up the brick {config.old} of {config.volume}: copies that were whole {KNOWING_LESS}",
