@@ -70,7 +70,7 @@ async def test_a_pass_over_a_hundred_volumes_with_nothing_to_do_is_three_command
         await count_from_now(host)
 
     async def passes() -> bool:
-        return sum(line.endswith(LOOKED) for host in hosts for line in await calls_of(host)) >= PASSES
+        return sum([line.endswith(LOOKED) for host in hosts for line in await calls_of(host)]) >= PASSES
 
     # Long enough for what was seen while volumes were made to be too old, and for every volume to be verified.
     await site.until(f"the coordinator has looked {PASSES} times", passes, timeout_s=600)

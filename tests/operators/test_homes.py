@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from msgspec.structs import replace
 
 from quartermaster.backends.registry import installed_agents
 from quartermaster.host.fake import FakeMachine, fake_host
+from quartermaster.operators import assembly
 from quartermaster.operators.assembly import ensure_kinds, operator_runtime
 from quartermaster.orchestration.agent import AgentRuntime
 from quartermaster.resources import (
@@ -25,6 +26,8 @@ from quartermaster.resources import (
 )
 from quartermaster.resources.marks import PAUSED
 from quartermaster.stores import Store, modify, open_store
+from quartermaster.stores.kubernetes import definitions
+from quartermaster.stores.kubernetes.store import KubernetesStore
 from quartermaster.support import entropy
 from quartermaster.support.errors import NotFoundError
 from quartermaster.support.tasks import TaskGroup
@@ -157,3 +160,18 @@ async def test_the_life_of_a_cluster(store: Store, namespace: str, tmp_path: Pat
             await life.until(kind, name, is_gone)
         assert (await store.list(Assignment, namespace)).items == ()
         group.cancel()
+
+
+async def test_definitions_of_another_version_are_told_of_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server drops what they do not know of a status, and decisions go by some of it."""
+
+    async def verdicts(_: object) -> dict[str, str]:
+        return {"assignments": "differs", "hosts": "unchanged"}
+
+    monkeypatch.setattr(definitions, "ensure_crds", verdicts)
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(assembly._log, "warning", lambda event, **more: told.append({"event": event, **more}))
+    await ensure_kinds(KubernetesStore.__new__(KubernetesStore))
+    (one,) = told
+    assert one["definitions"] == ["assignments"]
+    assert "qm crd install --upgrade" in one["hint"]

@@ -15,7 +15,7 @@ from quartermaster.stores.objects.keys import kind_prefix
 from quartermaster.support.errors import UnavailableError
 from quartermaster.testing.simulation import simulated
 
-from .world import GIB, World, claim, is_bound, until
+from .world import GIB, SharingDriver, World, claim, is_bound, until
 
 ASSIGNMENTS = kind_prefix(kind_of(Assignment))
 AWAY = "another host does not answer"
@@ -34,6 +34,10 @@ async def begin_to_delete(world: World) -> str:
 
 async def is_asked_to_delete(world: World) -> bool:
     return any(one.spec.absent for one in await world.assignments())
+
+
+async def are_asked_to_delete(world: World, count: int) -> bool:
+    return sum(bool(one.spec.absent) for one in await world.assignments()) == count
 
 
 async def retain(world: World, name: str) -> None:
@@ -96,6 +100,31 @@ async def test_who_keeps_a_volume_too_late_is_told_that_it_is_empty() -> None:
             await world.events_of(volume)
         )
         assert world.disks == {}, "and it is not made anew"
+
+
+@simulated()
+async def test_nor_does_a_host_delete_it_that_was_asked_to_while_it_was_silent_and_is_back() -> None:
+    """Another one was asked instead of it, and keeps the volume now."""
+    world = World()
+    world.driver = SharingDriver(world.room)
+    await world.prepare()
+    async with world.running():
+        await world.store.create(claim())
+        await until(lambda: is_bound(world.store))
+        name = (await world.claim()).spec.volume_name
+        world.failing = AWAY
+        await world.store.delete(PersistentVolumeClaim, "data", "default")
+        await until(lambda: is_asked_to_delete(world))
+        world.lost.add("h2")
+        world.disks["h1", name] = GIB  # the same volume: any host can look after it
+        await until(lambda: are_asked_to_delete(world, 2))
+        await retain(world, name)
+        await until(lambda: is_let_go(world))
+        assert not await is_asked_to_delete(world)
+        world.lost.clear()
+        world.failing = ""
+        await asyncio.sleep(60)
+    assert world.disks == {("h1", name): GIB, ("h2", name): GIB}
 
 
 class Unheard:

@@ -117,6 +117,9 @@ class SharingDriver(StubDriver):
         left = [node.host for node in view.nodes if not node.lost]
         return replace(made_by, host=next((host for host in left if host == made_by.host), left[0]))
 
+    def let_go(self) -> dict[str, Any]:
+        return {"forget": True}
+
 
 class StubBackend:
     type = TYPE
@@ -266,13 +269,13 @@ class Agents:
         place = (spec.host, spec.instance)
         if spec.absent:
             world.disks.pop(place, None)
-        else:
+        elif spec.desired is None or not spec.desired.get("forget"):
             assert spec.desired is not None
             if place not in world.disks:
                 world.made.append(place)
             assert spec.desired["size"] >= world.disks.get(place, 0), "a volume must not shrink"
             world.disks[place] = spec.desired["size"]
-        result = {"path": spec.desired["path"]} if spec.desired is not None else None
+        result = {"path": spec.desired.get("path")} if spec.desired is not None else None
         status = AssignmentStatus(state=SUCCEEDED, observed_generation=spec.generation, result=result)
         await self._scope.store.update_status(replace(assignment, status=status))
         return DONE

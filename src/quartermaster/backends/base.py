@@ -221,6 +221,20 @@ def desired_now(driver: VolumeDriver, volume: Volume, view: ClusterView | None) 
     return desired
 
 
+class ChangesHands(Protocol):
+    """A volume driver whose volumes may be deleted by a host that was told to before another one kept them."""
+
+    def let_go(self) -> dict[str, Any]:
+        """What such a host is told in place of that, for the volume is kept."""
+        ...
+
+
+def let_go(driver: VolumeDriver) -> dict[str, Any] | None:
+    """None where only one host can ever be asked."""
+    said = getattr(driver, "let_go", None)
+    return dict(said()) if said is not None else None
+
+
 class KnowsDisks(Protocol):
     """A volume driver whose placements name more than hosts."""
 

@@ -21,9 +21,13 @@ from quartermaster.planning.cluster import ClusterKey
 from quartermaster.provisioning import claims_controller
 from quartermaster.resources.storage import DEFAULT_CLUSTER
 from quartermaster.stores.base import Store
+from quartermaster.support.log import logger
 
 if TYPE_CHECKING:
     from quartermaster.backends.etcd.membership import EtcdSettings
+
+
+_log = logger("operators.assembly")
 
 
 def operator_runtime(
@@ -109,7 +113,11 @@ async def ensure_kinds(store: Store) -> None:
     from quartermaster.stores.kubernetes.store import KubernetesStore
 
     if isinstance(store, KubernetesStore):
-        await ensure_crds(store)
+        verdicts = await ensure_crds(store)
+        if differing := sorted(name for name, verdict in verdicts.items() if verdict == "differs"):
+            # The server drops the fields that they do not know, and some are what decisions go by.
+            hint = "replace them with `qm crd install --upgrade`"
+            _log.warning("definitions are of another version", definitions=differing, hint=hint)
 
 
 def lease_name(types: Sequence[str]) -> str:

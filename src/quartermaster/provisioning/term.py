@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from quartermaster.backends.assigning import Assigning, is_gone
-from quartermaster.backends.base import Volume, VolumeDriver, desired_now
+from quartermaster.backends.base import Volume, VolumeDriver, desired_now, let_go
 from quartermaster.engine import Scope
 from quartermaster.planning.cluster import ClusterKey, ClusterView, Desired
 from quartermaster.planning.gathering import settings_clusters, settings_of
@@ -224,7 +224,10 @@ class Term:
         return progress_of(assignment, desired) if assignment is not None else Quiet("it is asked for")
 
     async def spare(self, key: ClusterKey, volume: Volume) -> bool | None:
-        """Ask for a volume again that was to be gone; False where it is gone, None where that cannot be told yet."""
+        """Ask for a volume again that was to be gone; False where it is gone, None where that cannot be told yet.
+
+        Whoever else was asked to end it is told otherwise as well: a host that was silent then may be back at any time.
+        """
         view = self.setup.views(key)
         if view is None and await self.is_declared(key):
             return None
@@ -234,9 +237,12 @@ class Term:
             if is_gone(asked):
                 return False
             await self.assigning.ensure(desired)
-            return True
-        # Nobody else deletes it but who keeps it: whoever that is, he is not known here yet.
-        return None if any(self._is_ending(one, desired) for one in self.assigning.all()) else True
+        instead = let_go(self.setup.drivers[key.type])
+        for one in [one for one in self.assigning.all() if self._is_ending(one, desired)]:
+            if instead is None:
+                return None  # nobody else deletes it but who keeps it: whoever that is, he is not known here yet
+            await self.assigning.ensure(Desired(one.spec.host, desired.agent, instead, desired.instance))
+        return True
 
     @staticmethod
     def _is_ending(assignment: Assignment, desired: Desired) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ from quartermaster.resources.orchestration import (
 from quartermaster.resources.storage import ONLINE, StorageNodeStatus, StorageStatusSpec
 from quartermaster.stores.kv.memory import MemoryKeyValue
 from quartermaster.stores.objects import ObjectStore
-from quartermaster.support.errors import HostError
+from quartermaster.support.errors import HostError, NotFoundError
 from tests.operators.world import facts
 
 from .subjects import Subject
@@ -183,11 +184,20 @@ class Bench:
         agent = self._agents[assignment.spec.agent]
         context = self.context(assignment.spec.host, agent, faults)
         await agent.initialize(context)
-        context = with_fields(context, assignment=assignment)
         if assignment.spec.absent:
+            context = with_fields(context, assignment=await self._stored(assignment))
             await agent.destroy_local_service(context)
             return None
+        context = with_fields(context, assignment=assignment)
         return as_plain(await agent.configure_local_service(context))
+
+    async def _stored(self, assignment: Assignment) -> Assignment:
+        """As the agent finds it in the store, where it looks whether that is asked for still."""
+        name = assignment.metadata.name
+        with suppress(NotFoundError):
+            await self._store.delete(Assignment, name, NAMESPACE)
+        metadata = ObjectMeta(name=name, namespace=NAMESPACE, annotations=assignment.metadata.annotations)
+        return replace(await self._store.create(replace(assignment, metadata=metadata)), status=assignment.status)
 
     def context(self, host: str, agent: ServiceAgent, faults: Faults | None = None) -> AgentContext:
         async def report(_: str) -> None:

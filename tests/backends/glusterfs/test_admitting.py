@@ -14,8 +14,9 @@ from quartermaster.backends.glusterfs.move_agent import MoveConfig
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION
 from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.resources.model import ObjectMeta
-from quartermaster.resources.orchestration import Assignment, AssignmentSpec
+from quartermaster.resources.orchestration import Assignment, AssignmentSpec, assignment_name
 from quartermaster.support.errors import CommandError
+from tests.backends.conformance.bench import NAMESPACE
 
 from .modelled import VOLUME, Cluster
 
@@ -92,7 +93,7 @@ async def test_a_host_that_was_let_go_meanwhile_has_nothing_to_say_any_more(
 ) -> None:
     """Its glusterd was ended, and would never answer: the end of what it was asked for waited for that."""
     asked = Assignment(
-        metadata=ObjectMeta(name="move", namespace="default"),
+        metadata=ObjectMeta(name=assignment_name(MOVE, "h1", f"{MOVE_PREFIX}{VOLUME}"), namespace=NAMESPACE),
         spec=AssignmentSpec(host="h1", agent=MOVE, instance=f"{MOVE_PREFIX}{VOLUME}", absent=True),
     )
     note = tmp_path / "h1" / MOVE / f"{VOLUME}.allow"

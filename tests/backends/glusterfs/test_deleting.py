@@ -219,14 +219,9 @@ async def test_who_was_let_go_while_it_was_to_delete_a_volume_forgets_it_when_it
     assert (status.state, status.reason) == (FAILED, AWAITED)
     del cluster.bench.volumes[VOLUME]
     assert keeping_assignments(await cluster.bench.view()) == []
-    of_pool = next(one for one, told in cluster.bench.assignments.items() if told.spec.agent == "glusterfs-pool")
-    pool, host = cluster.bench.assignments[of_pool], cluster.bench.assignments[name].spec.host
-    known = pool.status.result or {}
-    left = {
-        uuid: peer for uuid, peer in known["peers"].items() if uuid != cluster.gluster.uuid(cluster.bench.address(host))
-    }
-    told = replace(pool.status, result={**known, "peers": left})
-    cluster.bench.assignments[of_pool] = replace(pool, status=told)
+    host = cluster.bench.assignments[name].spec.host
+    uuid = cluster.gluster.uuid(cluster.bench.address(host))
+    cluster.bench.memory |= write_memory(replace(read_memory(cluster.bench.memory), former=(uuid,)))
     (wanted,) = keeping_assignments(await cluster.bench.view())
     assert (wanted.host, wanted.instance, wanted.config) == (host, VOLUME, FORGET)
 

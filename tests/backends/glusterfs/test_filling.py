@@ -112,28 +112,31 @@ async def test_a_move_that_waits_counts_on_the_bricks_that_are_beside_it_by_now(
     new = await replaced(cluster)
     at = cluster.bricks().index("h3")
 
-    def sources() -> set[str]:
+    def decided() -> tuple[set[str], str]:
+        """What it is made from, and why it waits."""
         seen = see(view)
         fact, known = seen.facts.volumes[VOLUME], seen.memory.moves[VOLUME]
         place = replace(seen.bricks[VOLUME][at], path=f"{seen.bricks[VOLUME][at].path}.m9")
         old = fact.bricks[at]
         waits = OpenMove(at, old, "h3 leaves", sources=("h2:/gone",), needed=2, place=seen.bricks[VOLUME][at])
         moved = replace(known, bricks={**known.bricks, str(at): place}, open=waits)
-        found = decide_moves(replace(seen, memory=replace(seen.memory, moves={VOLUME: moved}))).moved[VOLUME].open
-        assert found is not None
-        return set(found.sources)
+        found = decide_moves(replace(seen, memory=replace(seen.memory, moves={VOLUME: moved})))
+        open_move = found.moved[VOLUME].open
+        assert open_move is not None
+        return set(open_move.sources), found.stuck.get(VOLUME, "")
 
-    view = await cluster.bench.view()
     other = next(
         one.name for one in cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).bricks if "h1" in one.name
     )
     cluster.bench.mark("h3", deleting=True)
     view = await cluster.bench.view()
-    assert sources() == {other}
+    sources, why = decided()
+    assert sources == {other}
+    assert f"whether {new.name} was filled is not known yet" in why
     await cluster.rounds(8)
     assert filled(cluster)
     view = await cluster.bench.view()
-    assert sources() == {other, new.name}
+    assert decided() == ({other, new.name}, "")
 
 
 async def test_what_is_to_be_healed_when_the_root_has_been_is_waited_for(cluster: Cluster) -> None:

@@ -182,8 +182,11 @@ async def test_a_host_that_the_pool_has_let_go_removes_what_is_left_of_bricks_by
     seen = see(await cluster.bench.view())
     node = next(one for one in seen.view.nodes if one.host == "h3")
     assert "apart" not in node_config(seen, node)
-    members = {uuid: peer for uuid, peer in seen.facts.peers.items() if uuid != seen.node_facts["h3"].uuid}
-    config = node_config(replace(seen, facts=replace(seen.facts, peers=members)), node)
+    uuid = seen.node_facts["h3"].uuid
+    members = {one: peer for one, peer in seen.facts.peers.items() if one != uuid}
+    apart = replace(seen, facts=replace(seen.facts, peers=members))
+    assert "apart" not in node_config(apart, node)  # whoever looked may be the one that has fallen out
+    config = node_config(replace(apart, memory=replace(seen.memory, former=(uuid,))), node)
     assert config["remove"] == [left]
     cluster.lose("h2", for_good=False)
     cluster.gluster.settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ from quartermaster.backends.glusterfs.model import Brick, VolumeInfo
 from quartermaster.backends.glusterfs.promises import promised_by
 from quartermaster.backends.glusterfs.seeing import rooms_of, see
 from quartermaster.planning.outcomes import READY
+from quartermaster.resources import ObjectMeta, StorageStatus
+from quartermaster.resources.storage import BackendReport, StorageStatusSpec
+from quartermaster.support.errors import NotFoundError
+from tests.backends.conformance.bench import NAMESPACE
 
 from .modelled import GIB, VOLUME, Cluster
 
@@ -96,6 +101,34 @@ async def test_of_one_that_was_deleted_the_room_is_free_at_once(cluster: Cluster
     forget_volume(cluster, BIG)
     cluster.bench.memory["ended"] = f'["{fact.id}"]'
     assert await free(cluster) == before
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["on nodes that stay", "on a node that leaves"])
+async def test_its_copies_stay_when_whoever_speaks_for_the_pool_has_fallen_out_of_it(
+    cluster: Cluster, leaves: bool
+) -> None:
+    """What he sees is a pool of his own, with no volume and no other member."""
+    cluster.bench.add("h4")
+    await cluster.rounds(2)
+    cluster.bench.memory["coordinator"] = "h4"
+    forget_volume(cluster)
+    await cluster.rounds(2)
+    assert cluster.bench.memory["coordinator"] == "h4"
+    cluster.gluster.detach(cluster.bench.address("h1"), cluster.bench.address("h4"), force=True)
+    if leaves:
+        cluster.bench.mark("h2", deleting=True)
+    metadata = ObjectMeta(name=cluster.bench.key.status_name, namespace=NAMESPACE)
+    for _ in range(4):
+        plan = await cluster.bench.plan()
+        section = BackendReport(details={"servers": plan.details["servers"]})
+        spec = StorageStatusSpec(type="glusterfs", glusterfs=section)
+        status = StorageStatus(metadata=metadata, spec=spec)
+        with suppress(NotFoundError):
+            await cluster.bench._store.delete(StorageStatus, metadata.name, NAMESPACE)
+        await cluster.bench._store.create(status)
+        await cluster.round()
+    copies = [path for host in ("h1", "h2", "h3") for _, path in cluster.bench.machines[host].directories]
+    assert sum(path.endswith(f"/{VOLUME}") for path in copies) == 3
 
 
 async def test_an_attempt_to_make_a_volume_is_no_reason_against_making_it_again(cluster: Cluster) -> None:

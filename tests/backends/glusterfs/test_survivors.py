@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from quartermaster.backends.glusterfs import asking
 from quartermaster.backends.glusterfs.facts import NODE
 from quartermaster.backends.glusterfs.fake import FakeBrick
+from quartermaster.backends.glusterfs.model import VolumeInfo
+from quartermaster.backends.glusterfs.tool import Gluster
 from quartermaster.host.programs import Program
 from quartermaster.planning.cluster import Desired
 from quartermaster.resources import ObjectMeta, StorageStatus
@@ -178,7 +182,7 @@ async def test_what_is_left_on_a_host_that_was_let_go_while_it_was_away_is_remov
     assert left not in cluster.bench.machines[AWAY].directories
 
 
-@pytest.mark.parametrize("why", ["the pool has it", "nobody answers", "no cluster"])
+@pytest.mark.parametrize("why", ["the pool has it", "nobody answers", "whoever answers is alone", "no cluster"])
 async def test_it_stays_unless_a_member_of_the_pool_says_that_it_has_it_no_more(cluster: Cluster, why: str) -> None:
     if why != "no cluster":
         await know_the_pool(cluster, "h1", "h2")
@@ -186,8 +190,34 @@ async def test_it_stays_unless_a_member_of_the_pool_says_that_it_has_it_no_more(
     if why == "the pool has it":
         volumes = cluster.gluster.pool_of(cluster.bench.address(AWAY)).volumes
         cluster.gluster.pool_of(cluster.bench.address("h1")).volumes[VOLUME] = volumes[VOLUME]
+    if why == "whoever answers is alone":
+        for name in ("h2", "h4"):
+            cluster.gluster.pool_of(cluster.bench.address("h1")).members.remove(cluster.bench.address(name))
+        cluster.gluster.cut.add(cluster.bench.address("h2"))
     if why == "nobody answers":
         cluster.gluster.cut |= {cluster.bench.address(name) for name in ("h1", "h2", "h4")}
     await cluster.bench.work(only=NODE)
     assert left in cluster.bench.machines[AWAY].directories
     assert cluster.bench.assignments[assignment_name(NODE, AWAY)].status.state == SUCCEEDED
+
+
+async def test_who_does_not_answer_for_long_is_not_in_the_way_of_the_others(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await know_the_pool(cluster, "h1", "h2", "h4")
+    left = await let_go_while_away(cluster)
+    asked: list[str] = []
+    look = Gluster.volume
+
+    async def slow(gluster: Gluster, name: str) -> VolumeInfo | None:
+        where = "".join(gluster._where)
+        if not where or where.endswith(cluster.bench.address("h4")):
+            return await look(gluster, name)
+        asked.append(where)
+        return await asyncio.sleep(3_600.0)
+
+    monkeypatch.setattr(Gluster, "volume", slow)
+    monkeypatch.setattr(asking, "_ASKED_S", 0.01)
+    await cluster.bench.work(only=NODE)
+    assert left not in cluster.bench.machines[AWAY].directories
+    assert len(set(asked)) == len(asked)

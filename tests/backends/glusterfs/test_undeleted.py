@@ -12,7 +12,7 @@ from quartermaster.backends.glusterfs.seeing import see
 from quartermaster.planning.cluster import ClusterView
 from quartermaster.planning.outcomes import READY
 from quartermaster.resources.marks import ABANDON
-from quartermaster.resources.orchestration import FAILED
+from quartermaster.resources.orchestration import FAILED, Assignment
 from quartermaster.resources.storage import Replication
 
 from .modelled import GIB, VOLUME, Cluster, ask_for_its_end
@@ -121,3 +121,25 @@ async def test_a_node_misses_no_disk_for_a_volume_that_cannot_be_deleted_yet(clu
     plan = await cluster.rounds(4)
     assert plan.nodes["h2"].state == READY, plan.nodes["h2"]
     assert bench.assignments[name].status.state == FAILED
+
+
+@pytest.mark.parametrize("how", ["wanted again", "no more there"])
+async def test_one_whose_deletion_had_to_wait_for_its_turn_is_not_deleted_when_nobody_asks_for_that_any_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Another change of the pool took minutes, and what its agent was told is from before that."""
+    stored, store = cluster.bench._stored, cluster.bench._store
+
+    async def taken_back(assignment: Assignment) -> Assignment:
+        found = await stored(assignment)
+        if how == "wanted again":
+            await store.update(replace(found, spec=replace(found.spec, absent=None, desired={"forget": True})))
+        else:
+            await store.delete(Assignment, found.metadata.name, found.metadata.namespace)
+        return found
+
+    monkeypatch.setattr(cluster.bench, "_stored", taken_back)
+    name = await ask_for_its_end(cluster)
+    await cluster.bench.work()
+    assert "it is not asked for any more" in cluster.bench.assignments[name].status.message
+    assert cluster.gluster.volume(cluster.bench.address("h1"), VOLUME).started

@@ -28,8 +28,7 @@ _STOP_S = 20.0
 # Whoever starts, stops or replaces the member of this host holds this lock meanwhile.
 LOCK = "etcd-member"
 LOCK_S = 2 * _STOP_S
-# By these words the leader knows that a member does not come back.
-DATA_GONE = "MemberDataGone"  # the reason of an agent that does not start a member
+DATA_GONE = "MemberDataGone"  # the reason by which the leader knows that a member does not come back
 
 
 class MemberConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

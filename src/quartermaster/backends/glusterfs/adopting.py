@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from quartermaster.backends.base import Placement
-from quartermaster.backends.glusterfs.facts import SIZE_OPTION, BrickPlace
+from quartermaster.backends.glusterfs.facts import SIZE_OPTION, TYPE, BrickPlace
 from quartermaster.backends.glusterfs.keeping import is_by_hand
 from quartermaster.backends.glusterfs.layouts import Layout, layout_made
 from quartermaster.backends.glusterfs.model import Brick, Peer, VolumeInfo
@@ -24,7 +24,6 @@ from quartermaster.planning.cluster import ClusterKey
 from quartermaster.resources.names import check_dns_label
 from quartermaster.resources.storage import DEFAULT_CLUSTER
 
-TYPE = "glusterfs"
 _INSTANCE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 

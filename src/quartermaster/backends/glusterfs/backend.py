@@ -23,7 +23,7 @@ from quartermaster.backends.glusterfs.cleaning import (
 )
 from quartermaster.backends.glusterfs.encryption import uses_tls
 from quartermaster.backends.glusterfs.ending import ended_volumes, ending_volumes, kept_by_nobody
-from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, PeerFact, write_memory
+from quartermaster.backends.glusterfs.facts import NODE, POOL, TYPE, VOLUME, PeerFact, write_memory
 from quartermaster.backends.glusterfs.filling import root_assignments
 from quartermaster.backends.glusterfs.keeping import keeping_assignments, was_there
 from quartermaster.backends.glusterfs.looking import Looks
@@ -87,7 +87,7 @@ _FOR_NOW = (EMPTIED, "remove", "whole", "apart", "stuck")  # what a node is told
 
 
 class GlusterBackend:
-    type = "glusterfs"
+    type = TYPE
 
     def agents(self) -> Sequence[ServiceAgent]:
         looks = Looks()
@@ -251,7 +251,8 @@ def _end_of_bricks(seen: Seen, node: NodeView) -> dict[str, Any]:
         told["remove"] = remove
         if whole := known_whole(seen, remove):
             told["whole"] = whole
-        if seen.node_facts[node.host].uuid not in seen.facts.peers:
+        uuid = seen.node_facts[node.host].uuid
+        if uuid in seen.memory.former and uuid not in seen.facts.peers:
             told["apart"] = True  # the pool has let it go, perhaps while it was away: its glusterd knows nothing
     return told
 

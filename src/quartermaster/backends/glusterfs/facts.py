@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+TYPE = "glusterfs"
 NODE = "glusterd"  # the agents; by their names the one of the node comes first
 POOL = "glusterfs-pool"
 MOVE = "glusterfs-move"

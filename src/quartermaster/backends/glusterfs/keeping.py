@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, BrickPlace
+from quartermaster.backends.glusterfs.facts import NODE, POOL, VOLUME, BrickPlace, read_memory
 from quartermaster.backends.glusterfs.pool_agent import ADOPTED_OPTION, OWNER_OPTION
 from quartermaster.backends.glusterfs.reasons import AWAITED, IN_USE, NOT_KEPT, NOT_THERE, SUPERSEDED
 from quartermaster.planning.cluster import ABANDON, MAINTENANCE, ClusterView, Desired, NodeView, Report, VolumeView
@@ -169,14 +169,19 @@ def _left_over(view: ClusterView) -> list[Desired]:
     another host has deleted, who was away when another one took it over, and who was asked to delete one that is not
     his: if the pool has let him go, his own glusterd may know it for ever, and never be able to delete it.
     """
-    known, members = {volume.name for volume in view.volumes}, _members(view)
+    known, former = {volume.name for volume in view.volumes}, read_memory(view.memory).former
     return [
         _let_go(node, report, f"the volume {report.instance} is gone")
         for node in view.nodes
         for report in node.reports
         if report.agent == VOLUME and report.instance not in known
-        if _is_ours_to_end(report) or (_cannot_delete(report) and not _is_member(node, members))
+        if _is_ours_to_end(report) or (_cannot_delete(report) and _uuid_of(node) in former)
     ]
+
+
+def _uuid_of(node: NodeView) -> str:
+    report = node.report(NODE)
+    return str(((report.status.result if report is not None else None) or {}).get("uuid", ""))
 
 
 def _cannot_delete(report: Report) -> bool:
@@ -217,7 +222,7 @@ def _is_member(node: NodeView, members: set[str]) -> bool:
     report = node.report(NODE)
     if report is None or report.absent:
         return False
-    return not members or (report.status.result or {}).get("uuid") in members
+    return not members or _uuid_of(node) in members
 
 
 def _keeps(report: Report | None) -> bool:

@@ -204,8 +204,11 @@ def _known(seen: Seen, case: _Case) -> list[int]:
 
 def _why_it_waits(seen: Seen, case: _Case, move: OpenMove) -> str:
     old, state, why = old_place(seen, move)
-    if case.doomed or not (move.dead or state == DEAD):
+    if case.doomed:
         return ""
+    if not (move.dead or state == DEAD):
+        _, empty = _copies_beside(seen, case, move.position)
+        return _not_filled(move.why, case, empty[0]) if empty else ""
     if old is None:
         return f"{move.why}; {why}"
     found = _sources(seen, case, move.position, old, why)
@@ -314,7 +317,7 @@ def _moved_away(seen: Seen, case: _Case, position: int, why: str) -> OpenMove | 
         return f"{why}; {volume.name} is not whole: {_missing(fact)}"
     sources, empty = _copies_beside(seen, case, position)
     if empty:
-        return f"{why}; {volume.name} is not whole: whether {empty[0]} was filled is not known yet"
+        return _not_filled(why, case, empty[0])
     about = f"{why}: {volume.name} moves elsewhere"
     return _opening(seen, case, position, about, sources=sources, needed=layout.data or 1)
 
@@ -326,6 +329,10 @@ def _copies_beside(seen: Seen, case: _Case, position: int) -> tuple[tuple[str, .
     others = [at for at in range(begin, begin + layout.width) if at != position and not layout.is_arbiter(at)]
     there = [at for at in others if at < len(bricks)]
     return tuple(bricks[at] for at in there if at not in empty), tuple(bricks[at] for at in there if at in empty)
+
+
+def _not_filled(why: str, case: _Case, brick: str) -> str:
+    return f"{why}; {case.volume.name} is not whole: whether {brick} was filled is not known yet"
 
 
 def _again(seen: Seen, case: _Case, move: OpenMove) -> OpenMove | str:

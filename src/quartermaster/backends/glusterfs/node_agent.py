@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.directories import BASE_MARK, offer_base
 from quartermaster.backends.filesystems import offer_file_systems, release_file_systems, shared_space, uuids_of
-from quartermaster.backends.glusterfs.asking import pool_has_brick
+from quartermaster.backends.glusterfs.asking import Members
 from quartermaster.backends.glusterfs.belonging import (
     IDENTITY_FILE,
     BaseIdentity,
@@ -188,12 +188,12 @@ class NodeAgent:
         # Directories have the same path on every host: that another one has a brick there says nothing of this one.
         used = {brick.name for brick in bricks if brick.uuid in ("", uuid)}
         wholeness = _Wholeness(gluster, context.desired.get("whole", {}))
-        is_apart = bool(context.desired.get("apart"))
+        is_apart, members = bool(context.desired.get("apart")), Members(context)
         for path in there:
             volume = volumes.get(Path(path).name.partition(".")[0])
             is_used = any(name.endswith(f":{path}") for name in used)
             if is_used and is_apart and volume is not None:
-                is_used = await _may_be_used_in_pool(context, volume, path, uuid)
+                is_used = await _may_be_used_in_pool(members, volume, path, uuid)
             if not is_used and (volume is None or is_apart or await wholeness.is_known(volume)):
                 await context.machine.directories.remove(path)
 
@@ -260,10 +260,10 @@ async def _may_be_removed(context: AgentContext, path: str, bases: _Claimed) -> 
     return await context.machine.directories.exists(path)
 
 
-async def _may_be_used_in_pool(context: AgentContext, volume: VolumeInfo, path: str, uuid: str) -> bool:
+async def _may_be_used_in_pool(members: Members, volume: VolumeInfo, path: str, uuid: str) -> bool:
     """What the glusterd of a host that was let go while it was away knows of the volume is from before that."""
     try:
-        return await pool_has_brick(context, volume.name, path, uuid) is not False
+        return await members.have_brick(volume.name, path, uuid) is not False
     except HostError as error:
         _log.info("what is left of bricks stays for now", volume=volume.name, error=str(error))
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from quartermaster.backends.base import AgentContext
-from quartermaster.backends.glusterfs.asking import pool_has_brick
+from quartermaster.backends.glusterfs.asking import Members
 from quartermaster.host.programs import Program
 from quartermaster.support.errors import HostError
 
@@ -24,10 +24,10 @@ async def end_what_ran(context: AgentContext, ended: Collection[str]) -> None:
     if not ended:
         return
     programs = context.machine.programs
-    found = await programs.running(*_PROGRAMS)
+    found, members = await programs.running(*_PROGRAMS), Members(context)
     kept: list[str] = []
     for brick in [one for one in found if _kind(one) == _BRICK and _uuid(one) in ended]:
-        if await _is_in_pool(context, brick):
+        if await _is_in_pool(members, brick):
             kept.append(_name(brick))
         else:
             await programs.end(brick)
@@ -41,10 +41,10 @@ async def end_what_ran(context: AgentContext, ended: Collection[str]) -> None:
             await programs.end(one)
 
 
-async def _is_in_pool(context: AgentContext, brick: Program) -> bool | None:
+async def _is_in_pool(members: Members, brick: Program) -> bool | None:
     path, volume = brick.after("--brick-name"), brick.after("--volfile-id").partition(".")[0]
     try:
-        return await pool_has_brick(context, volume, path, _uuid(brick))
+        return await members.have_brick(volume, path, _uuid(brick), alone=True)
     except HostError as error:
         raise HostError(f"cannot end the brick {_name(brick)}: {error}") from error
 

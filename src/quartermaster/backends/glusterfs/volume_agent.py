@@ -23,14 +23,16 @@ from quartermaster.backends.glusterfs.reasons import AWAITED, IN_USE, NOT_KEPT, 
 from quartermaster.backends.glusterfs.tool import Gluster, GlusterError
 from quartermaster.host.files import remove, write_whole
 from quartermaster.resources.marks import DELETE_IN_USE
-from quartermaster.resources.orchestration import SUCCEEDED
+from quartermaster.resources.orchestration import SUCCEEDED, Assignment
 from quartermaster.support import entropy
-from quartermaster.support.errors import CommandError, HostError
+from quartermaster.support.deadlines import within
+from quartermaster.support.errors import CommandError, HostError, NotFoundError, StoreError
 
 KEEPER_OPTION = "user.quartermaster.keeper"  # the host that keeps it: whoever is back after another one made it anew
 # Usage is asked for at every write: a writer is stopped at the limit and not seconds after it.
 _EXACT = {"features.hard-timeout": "0", "features.soft-timeout": "0"}
 _ATTEMPTS = 3
+_HEAR_S = 5.0
 
 
 class VolumeConfig(msgspec.Struct, frozen=True):
@@ -350,9 +352,30 @@ async def _delete(context: AgentContext, gluster: Gluster, found: VolumeInfo, ke
             hint="bring its host back, or give it up with `qm node remove NODE --lost`",
             reason=AWAITED,
         )
+    await _refuse_wanted(context, found.name)
     if found.started:
         await gluster.stop(found.name)
+        await _refuse_wanted(context, found.name)
     await gluster.delete(found.name)
+
+
+async def _refuse_wanted(context: AgentContext, name: str) -> None:
+    """Since it was asked for, minutes may have passed until nobody else changed the pool: somebody may want the volume
+    after all by now. HostError also where nobody can tell.
+    """
+    own = context.assignment
+    if own is None:
+        return
+    try:
+        async with within(_HEAR_S):
+            newest = await context.store.get(Assignment, own.metadata.name, own.metadata.namespace)
+        is_asked = newest.metadata.uid == own.metadata.uid and bool(newest.spec.absent)
+    except NotFoundError:
+        is_asked = False
+    except (StoreError, TimeoutError) as error:
+        raise HostError(f"cannot delete the volume {name}: nobody can say whether that is asked for still") from error
+    if not is_asked:
+        raise HostError(f"cannot delete the volume {name}: it is not asked for any more", hint="it is kept")
 
 
 async def _refuse_used(context: AgentContext, gluster: Gluster, name: str) -> None:

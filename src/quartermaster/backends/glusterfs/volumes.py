@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from quartermaster.backends.base import Placement, Refusal, Remains, Volume, VolumeRequest
 from quartermaster.backends.glusterfs.bounds import why_no_volume
 from quartermaster.backends.glusterfs.encryption import VOLUME_OPTIONS, refuse_without_tls, uses_tls
-from quartermaster.backends.glusterfs.facts import SERVERS, VOLUME, BrickPlace
-from quartermaster.backends.glusterfs.keeping import is_making, keeper_of, reports_of, volume_config
+from quartermaster.backends.glusterfs.facts import SERVERS, TYPE, VOLUME, BrickPlace
+from quartermaster.backends.glusterfs.keeping import FORGET, is_making, keeper_of, reports_of, volume_config
 from quartermaster.backends.glusterfs.layouts import Room, choose_rooms, layout_of
 from quartermaster.backends.glusterfs.remaining import hosts_now, remains_without
 from quartermaster.backends.glusterfs.seeing import (
@@ -38,7 +38,6 @@ from quartermaster.resources.marks import provisioner_of
 from quartermaster.resources.storage import StorageStatus
 from quartermaster.support.errors import HostError, MountConflictError
 
-TYPE = "glusterfs"
 _FILE_SYSTEMS = ("fuse.glusterfs", "glusterfs")
 # How long a writer waits for a host that is cut off. Less, and a busy host is taken for a dead one.
 PING_TIMEOUT_S = 10
@@ -89,6 +88,9 @@ class GlusterVolumes:
         host = keeper_of(volume.name, volume.placement.hosts, view)
         made_here = any(node.host == host and is_making(report) for node, report in reports_of(view, volume.name))
         return self._desired(volume, host, existing=not made_here)
+
+    def let_go(self) -> dict[str, Any]:
+        return FORGET
 
     def lost_with(self, volume: Volume, view: ClusterView) -> str:
         """A disk may die before a brick is made on it."""
