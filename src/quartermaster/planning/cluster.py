@@ -110,7 +110,7 @@ class NodeView(msgspec.Struct, frozen=True, gc=False):
     """A StorageNode and the host that it is."""
 
     node: StorageNode
-    host: str  # "" while the selector does not match exactly one
+    host: str  # "" while the selector does not match exactly one, or one that is another node already
     zone: int = 1
     addresses: tuple[str, ...] = ()
     labels: Mapping[str, str] = {}  # of the host

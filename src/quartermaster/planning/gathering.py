@@ -300,7 +300,7 @@ class _Survey:
         complaints = tuple(one for one in (match.complaint, twice, self._refused[name], consents) if one)
         return NodeView(
             node=node,
-            host=host,
+            host=host if not _is_anothers(match) else "",
             zone=zone_of(node),
             labels=match.host.metadata.labels if match.host is not None else {},
             addresses=stated or (addresses_of(match.host) if match.host is not None else ()),
@@ -458,7 +458,12 @@ def _host_name(match: Match) -> str:
 
 def _has_host(match: Match, key: ClusterKey, node: StorageNode) -> bool:
     """What is on a host that another node or cluster has is not this one's."""
-    return home_of(node) == key.name and (match.wrong is None or match.wrong.reason != SAME_HOST)
+    return home_of(node) == key.name and not _is_anothers(match)
+
+
+def _is_anothers(match: Match) -> bool:
+    """Whether its host is another node already, of which everything that is there is told."""
+    return match.wrong is not None and match.wrong.reason == SAME_HOST
 
 
 def _leaving(key: ClusterKey, node: StorageNode, *, healthy: bool) -> str:
