@@ -19,6 +19,7 @@ from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.encryption import refuse_plain, secure, unsecure
 from quartermaster.backends.glusterfs.model import Peer
 from quartermaster.backends.glusterfs.tool import Gluster
+from quartermaster.backends.glusterfs.torn import set_aside, torn_records
 from quartermaster.host import Command, Daemon, Host
 from quartermaster.host.files import write_whole
 from quartermaster.support import clock
@@ -225,9 +226,21 @@ async def _answering(context: AgentContext) -> str:
             if loop.time() - began >= _START_S:
                 raise
         if not (await machine.daemons.status(DAEMON)).running:
-            tail = (await machine.daemons.logs(DAEMON, lines=3)).strip()
-            raise HostError(f"cannot start glusterd: it ended again: {tail or 'it does not say why'}")
+            raise await _ended_again(context)
         await asyncio.sleep(_LOOK_S)
+
+
+async def _ended_again(context: AgentContext) -> HostError:
+    state, known = context.directory / _STATE, recorded_identity(context.directory)
+    if torn := torn_records(state):
+        await set_aside(context, state, torn, known.uuid if known is not None else "")
+        return HostError(
+            f"cannot start glusterd: what it has written of {', '.join(torn)} is not complete, as after a sudden end",
+            hint="it is started without that, and takes it from its peers",
+        )
+    tail = " ".join((await context.machine.daemons.logs(DAEMON, lines=3)).split())
+    why = tail or "it does not say why"
+    return HostError(f"cannot start glusterd: it ended again: {why}", hint="look at /var/log/glusterfs/glusterd.log")
 
 
 async def _listens(machine: Host) -> bool:

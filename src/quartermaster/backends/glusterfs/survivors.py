@@ -10,13 +10,9 @@ from collections.abc import Collection
 
 from quartermaster.backends.base import AgentContext
 from quartermaster.backends.glusterfs.asking import Members
+from quartermaster.backends.glusterfs.processes import BRICK, COUNTS, HEALS, PROGRAMS, kind_of, name_of, uuid_of
 from quartermaster.host.programs import Program
 from quartermaster.support.errors import HostError
-
-_PROGRAMS = ("glusterfsd", "glusterfs")
-_BRICK, _HEALS, _COUNTS = "brick", "glustershd", "quotad"  # as glusterd calls them; mounts have other names
-# What says by whose glusterd a process was started; of the one that counts nothing does.
-_UUID_OPTIONS = ("*-posix.glusterd-uuid=", "*replicate*.node-uuid=")
 
 
 async def end_what_ran(context: AgentContext, ended: Collection[str]) -> None:
@@ -24,11 +20,11 @@ async def end_what_ran(context: AgentContext, ended: Collection[str]) -> None:
     if not ended:
         return
     programs = context.machine.programs
-    found, members = await programs.running(*_PROGRAMS), Members(context)
+    found, members = await programs.running(*PROGRAMS), Members(context)
     kept: list[str] = []
-    for brick in [one for one in found if _kind(one) == _BRICK and _uuid(one) in ended]:
+    for brick in [one for one in found if kind_of(one) == BRICK and uuid_of(one) in ended]:
         if await _is_in_pool(members, brick):
-            kept.append(_name(brick))
+            kept.append(name_of(brick))
         else:
             await programs.end(brick)
     if kept:
@@ -37,27 +33,13 @@ async def end_what_ran(context: AgentContext, ended: Collection[str]) -> None:
             hint="it serves until another one has its place; look at the StorageStatus for what that waits for",
         )
     for one in found:
-        if _kind(one) == _COUNTS or (_kind(one) == _HEALS and _uuid(one) in ended):
+        if kind_of(one) == COUNTS or (kind_of(one) == HEALS and uuid_of(one) in ended):
             await programs.end(one)
 
 
 async def _is_in_pool(members: Members, brick: Program) -> bool | None:
     path, volume = brick.after("--brick-name"), brick.after("--volfile-id").partition(".")[0]
     try:
-        return await members.have_brick(volume, path, _uuid(brick), alone=True)
+        return await members.have_brick(volume, path, uuid_of(brick), alone=True)
     except HostError as error:
-        raise HostError(f"cannot end the brick {_name(brick)}: {error}") from error
-
-
-def _kind(program: Program) -> str:
-    return program.after("--process-name")
-
-
-def _uuid(program: Program) -> str:
-    """Of the glusterd that started it; "" where it does not say."""
-    found = (word.partition("=")[2] for word in program.arguments if word.startswith(_UUID_OPTIONS))
-    return next(found, "")
-
-
-def _name(brick: Program) -> str:
-    return f"{brick.after('-s')}:{brick.after('--brick-name')}"
+        raise HostError(f"cannot end the brick {name_of(brick)}: {error}") from error
