@@ -72,6 +72,33 @@ async def test_a_host_that_was_killed_and_started_again_catches_up(site: Site) -
     await all_is_as_it_was(site, third)
 
 
+@pytest.mark.parametrize("dies", ["host", "glusterd"])
+async def test_what_died_while_a_volume_was_written_down_has_it_from_its_peers(site: Site, dies: str) -> None:
+    """gluster removes the file of the old brick before it writes that of the new one."""
+    first, second, third, _ = site.lab.hosts
+    await with_files(site)
+    await until_the_store_outlives_a_host(site)
+    if dies == "host":
+        await third.kill()
+    else:  # its bricks go on
+        await third.run(["pkill", "-STOP", "-f", "quartermaster agent|qm agent"])
+        await third.run(["pkill", "-KILL", "-x", "glusterd"])
+    volumes = third.state / "agents" / "glusterd" / "glusterd" / "vols"
+    (record,) = volumes.glob(f"*/bricks/{first.address}:*")
+    record.unlink()
+    if dies == "host":
+        await start_again(site, third)
+    else:
+        await third.run(["pkill", "-CONT", "-f", "quartermaster agent|qm agent"])
+
+    async def has_it() -> bool:
+        return record.exists()
+
+    await site.until("it has the volume from its peers", has_it, timeout_s=LONG_S)
+    await second.run(["sh", "-c", WRITE.format(files="4")], timeout_s=90)
+    await all_is_as_it_was(site, third)
+
+
 async def test_a_host_that_is_started_again_after_a_brick_was_replaced_is_of_the_pool_as_before(site: Site) -> None:
     """The glusterds have put their own names into who may mount while the brick was replaced."""
     _, second, third, _ = site.lab.hosts
