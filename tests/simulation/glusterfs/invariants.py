@@ -95,7 +95,7 @@ class Auditor(Watcher):
         self.changes: list[tuple[str, ...]] = []  # commands of agents that were to change something
         self.bound: dict[str, None] = {}  # volumes that somebody may write to
         self._claims: dict[str, str] = {}  # key → volume
-        self._moving: dict[str, None] = {}  # volumes of which an agent is about to replace a brick
+        self._moving: dict[str, str] = {}  # volume → the brick of it that an agent is about to give up
         self._model = model
         self._witness = witness
         self._machines = machines
@@ -123,7 +123,7 @@ class Auditor(Watcher):
         volume = value["spec"].get("instance", "").removeprefix(MOVE_PREFIX)
         self._moving.pop(volume, None)
         if value.get("status", {}).get("state") in (TRIGGERED, RUNNING):
-            self._moving[volume] = None
+            self._moving[volume] = (value["spec"].get("desired") or {}).get("old", "")
 
     # What is on disks, whether or not somebody can read it now.
 
@@ -136,26 +136,29 @@ class Auditor(Watcher):
         """Whether somebody may have written to it, and would miss that: its claim is there, or he has it mounted."""
         return volume.name in self.bound or volume.name in self._model.users
 
-    def is_safe(self, volume: VolumeRecord, without: Loss = None) -> bool:
-        """Whether every file has its newest version in as many copies as make one, when a brick or disk is gone."""
+    def is_safe(self, volume: VolumeRecord, *without: Loss) -> bool:
+        """Whether every file has its newest version in as many copies as make one, when bricks or disks are gone."""
         if not self.is_wanted(volume):
             return True
         for members in volume.sets:
             newest = self._newest(volume, members)
             kept = [at for at in members if volume.shape.keeps_content(at - members.start)]
-            copies = [self.stored(volume.bricks[at]) for at in kept if not self._is_on(volume.bricks[at], without)]
+            bricks = [volume.bricks[at] for at in kept]
+            copies = [self.stored(one) for one in bricks if not any(self._is_on(one, loss) for loss in without)]
             for file, version in newest.items():
                 if sum(is_whole(copy, {file: version}) for copy in copies) < volume.shape.least:
                     return False
         return True
 
     def survives(self, volume: VolumeRecord, loss: Loss) -> bool:
-        """Whether it is what it is made for: nothing is lost, and one that is empty or being made can be used. Where no
-        copy is to spare nobody can help what goes between the last look of an agent and its command.
+        """Whether it is what it is made for: nothing is lost, and one that is empty or being made can be used. Nobody
+        can help what goes between the last look of an agent and its command: what it gives up counts as gone by then.
         """
-        if volume.name in self._moving and volume.shape.has_none_to_spare:
+        old = self._moving.get(volume.name)
+        if old is not None and volume.shape.has_none_to_spare:
             return False
-        return self.is_safe(volume, loss) and (self._is_there(volume, loss) or not self._is_there(volume))
+        given_up = next((brick for brick in volume.bricks if brick.name == old), None)
+        return self.is_safe(volume, loss, given_up) and (self._is_there(volume, loss) or not self._is_there(volume))
 
     def _is_there(self, volume: VolumeRecord, without: Loss = None) -> bool:
         """Whether every set has as many copies as make a file."""
