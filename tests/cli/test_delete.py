@@ -281,8 +281,8 @@ def test_who_deletes_a_node_of_a_dead_host_is_told_how_to_give_it_up(three: Cli,
 
     prepare(die)
     assert (
-        "(host h1 has been silent; host h1 does not answer; `qm node remove a --lost` gives up what was on it)"
-        in three("delete", "sn", "a", "--timeout", "0.2").err
+        "(host h1 has been silent; host h1 does not answer; `qm up` on it starts its agent, "
+        "`qm node remove a --lost` gives up what was on it)" in three("delete", "sn", "a", "--timeout", "0.2").err
     )
 
 

@@ -340,6 +340,24 @@ def test_the_list_says_what_is_wrong_with_a_volume_that_was_there(cli: Cli, stor
     assert "cannot reach it" in cli("volume", "list").out
 
 
+@pytest.mark.parametrize(("policy", "becomes"), [("Delete", "is being deleted"), ("Retain", "is kept (Retain)")])
+def test_the_list_has_a_volume_whose_claim_is_gone_and_says_what_becomes_of_it(
+    cli: Cli, store_url: str, tmp_path: Path, policy: str, becomes: str
+) -> None:
+    released = volume("of-a-claim-that-is-gone", tmp_path)
+    spec = msgspec.structs.replace(released.spec, persistent_volume_reclaim_policy=policy)
+    status = msgspec.structs.replace(released.status, phase="Released")
+    write(store_url, msgspec.structs.replace(released, spec=spec, status=status))
+    line = cli("volume", "list").lines[1]
+    assert line.split()[:2] == ["data", "Released"]
+    assert line.endswith(f"the claim of v1 is gone, and it {becomes}")
+    spec_of = AssignmentSpec(host=HOST, agent="local-volume", instance="v1", absent=True)
+    failed = AssignmentStatus(state=FAILED, message="it is in use")
+    metadata = ObjectMeta(name="local-volume-v1.here", namespace="default")
+    write(store_url, Assignment(metadata=metadata, spec=spec_of, status=failed))
+    assert cli("volume", "list").lines[1].endswith(f"it {becomes}: it is in use")
+
+
 def test_the_list_says_that_the_volume_of_a_claim_is_missing(cli: Cli, store_url: str) -> None:
     write(store_url, claim("Pending", volume="v9"))
     assert cli("volume", "list").lines[1].endswith('it names the volume "v9", and there is none of that name')

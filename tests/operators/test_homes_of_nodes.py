@@ -87,7 +87,8 @@ async def test_a_node_whose_host_was_deleted_by_force_waits_for_it_and_leaves_no
         node = await made.storage_node("h2")
         assert (node.status.state, node.status.message) == (
             "Draining",
-            "waiting for host h2, which is silent or gone; `qm node remove h2 --lost` gives up what was on it",
+            "waiting for host h2, which is silent or gone; `qm up` on it starts its agent, "
+            "`qm node remove h2 --lost` gives up what was on it",
         )
         made.host("h2")
         await settled(200)
@@ -241,7 +242,7 @@ async def test_a_deleted_node_with_volumes_on_a_dead_host_is_told_how_it_is_give
         await settled(10)
         await made.store.delete(StorageNode, "h2", NAMESPACE)
         await settled()
-        told = "host h2 is silent or gone: `qm node remove h2 --lost` gives up what was on it"
+        told = "host h2 is silent or gone: `qm up` on it starts its agent, `qm node remove h2 --lost` gives up what was"
         assert told in (await made.storage_node("h2")).status.message
 
 

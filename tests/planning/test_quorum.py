@@ -139,7 +139,7 @@ def test_without_a_majority_nothing_is_changed() -> None:
     dead = but(but(members("h1", "h2", "h3"), "etcd-2", running=False, dead=True), "etcd-3", running=False, dead=True)
     decision = decide(Quorum(dead, hosts))
     assert decision.move is None
-    assert "only 1 of 3 members answer (etcd-2, etcd-3 do not)" in decision.why
+    assert "only 1 of 3 members are known to run, not etcd-2, etcd-3" in decision.why
 
 
 def test_a_leader_that_knows_no_hosts_changes_nothing() -> None:

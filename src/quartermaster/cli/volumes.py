@@ -1,8 +1,10 @@
-"""Claims with their volumes as one table: what a person asks who looks for space, or for where something is."""
+"""Claims with their volumes as one table: what a person asks who looks for space, or for where something is. Volumes
+whose claims are gone are in it, by the names of these, until they are gone as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +16,8 @@ from quartermaster.cli.tables import NONE, Writer, age
 from quartermaster.cli.whereabouts import hosts_of
 from quartermaster.planning.health import LOST, SILENT
 from quartermaster.provisioning.binding import why_classless
-from quartermaster.provisioning.protocol import PROVISIONED, RESIZING, STORAGE, find_condition, mounts_of
+from quartermaster.provisioning.intent import record_of
+from quartermaster.provisioning.protocol import DELETE, PROVISIONED, RESIZING, STORAGE, find_condition, mounts_of
 from quartermaster.resources.kubernetes.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from quartermaster.resources.model import Object
 from quartermaster.resources.orchestration import FAILED, Assignment, Host
@@ -57,7 +60,36 @@ async def volume_rows(store: Store, namespace: str | None) -> list[dict[str, Any
             wrong = broken.get(claim.spec.volume_name, "") or _out_of_reach(there, silent)
             waits = _said(claim) or _volumeless(claim, bound) or _classless(claim, classes)
             rows.append(_row(claim, bound, there, wrong or waits))
-    return rows
+    claimed = {claim.metadata.uid for claim in claims}
+    known = [one for one in volumes.values() if isinstance(one, PersistentVolume)]
+    left = [(one, one.metadata.name) for one in known if _is_left(one, claimed, namespace)]
+    return rows + [_row_of_left(one, places.get(name, ()), broken.get(name, "")) for one, name in left]
+
+
+def _is_left(volume: PersistentVolume, claims: Container[str], namespace: str | None) -> bool:
+    """One that we have made, and whose claim is gone."""
+    claim = volume.spec.claim_ref
+    if record_of(volume) is None or claim is None or not claim.uid or claim.uid in claims:
+        return False
+    return namespace in (None, claim.namespace)
+
+
+def _row_of_left(volume: PersistentVolume, hosts: Sequence[str], wrong: str) -> dict[str, Any]:
+    claim, policy = volume.spec.claim_ref, volume.spec.persistent_volume_reclaim_policy
+    becomes = "it is being deleted" if policy == DELETE else f"it is kept ({policy})"
+    return {
+        "namespace": claim.namespace if claim is not None else "",
+        "name": claim.name if claim is not None else "",
+        "status": volume.status.phase or "Unseen",
+        "size": str(volume.spec.capacity.get(STORAGE, "")),
+        "class": volume.spec.storage_class_name,
+        "volume": volume.metadata.name,
+        "hosts": list(hosts),
+        "mounted": {host: list(paths) for host, paths in mounts_of(volume).items()},
+        "modes": list(volume.spec.access_modes),
+        "created": volume.metadata.creation_timestamp or "",
+        "message": f"the claim of {volume.metadata.name} is gone, and {becomes}" + (f": {wrong}" if wrong else ""),
+    }
 
 
 async def _if_allowed(store: Store, kind: type[Object]) -> Sequence[Object] | None:

@@ -56,7 +56,7 @@ def _reported(node: NodeView, agent: str, report: Report) -> NodeOutcome:
 
 def giving_up(node: str) -> str:
     """What to do about a node that is to go and whose host does not answer."""
-    return f"`qm node remove {node} --lost` gives up what was on it"
+    return f"`qm up` on it starts its agent, `qm node remove {node} --lost` gives up what was on it"
 
 
 def waiting_for_host(node: NodeView) -> str:

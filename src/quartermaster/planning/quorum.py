@@ -139,7 +139,8 @@ def _nobody_known(now: Situation) -> Decision | None:
 def _without_majority(now: Situation) -> Decision | None:
     if now.voters and now.running < majority(len(now.voters)):
         silent = _names(member for member in now.voters if not member.running)
-        text = f"only {now.running} of {len(now.voters)} members answer ({silent} do not): nothing can be changed"
+        # Of one whose host is silent nobody knows: it may serve while only the agent there has ended.
+        text = f"only {now.running} of {len(now.voters)} members are known to run, not {silent}: nothing is changed"
         return Decision(None, text)
     return None
 
