@@ -29,11 +29,13 @@ from tests.cli.test_volume import read, store_url, write
 __all__ = ["store_url"]
 
 
-def node(name: str = "n1", *, host: str = "h1", **details: Any) -> StorageNode:
+def node(
+    name: str = "n1", *, host: str = "h1", annotations: dict[str, str] | None = None, **details: Any
+) -> StorageNode:
     return from_document(
         StorageNode,
         {
-            "metadata": {"name": name, "namespace": "default"},
+            "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
             "spec": {"type": "glusterfs"},
             "status": {"host": host, **details},
         },
@@ -130,10 +132,11 @@ def test_an_empty_node_is_removed(store_url: str, cli: Cli) -> None:
 
 @pytest.mark.slow
 def test_maintenance_waits_for_its_state(store_url: str, cli: Cli) -> None:
-    write(store_url, node(state="Maintenance"), node("n2", state="Ready"))
+    write(store_url, node(state="Maintenance"), node("n2", state="Ready", annotations={MAINTENANCE: "fan"}))
     assert cli("node", "maintenance", "n1", "--reason", "fan").out == "storagenode/n1 is in maintenance\n"
     assert marks_of(store_url, StorageNode, "n1") == {MAINTENANCE: "fan"}
     assert cli("node", "maintenance", "n2", "--end").out == "storagenode/n2 is back at work\n"
+    assert cli("node", "maintenance", "n2", "--end").out == "storagenode/n2 was not in maintenance\n"
     result = cli("node", "maintenance", "n2", "--timeout", "0.2s")
     assert "no operator has looked at it: is one running?" in result.err
 

@@ -54,7 +54,11 @@ async def keep_out(session: Session, name: str, *, end: bool, reason: str, wish:
     async with session.store() as store:
         session.name_store(store)
         namespace = session.namespace(store)
+        was = marks.MAINTENANCE in (await store.get(StorageNode, name, namespace)).metadata.annotations
         await _mark(store, namespace, name, {marks.MAINTENANCE: "" if end else reason or "true"})
+        if end and not was:
+            click.echo(f"storagenode/{name} was not in maintenance")
+            return
         if end:
             said = await _until_back(store, namespace, name, "is back at work", what="back to work", wish=wish)
             click.echo(f"storagenode/{name} {said or 'is to be back at work'}")

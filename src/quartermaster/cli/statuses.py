@@ -180,8 +180,10 @@ async def _follow(
         hint = "`qm describe storagestatus` and `qm devices` tell more"
         if told and not waiting:
             waiting, hint = _unled(namespace), "`qm up` starts this host"
+        missing = [name for name in look.names if all(one.metadata.name != name for one in latest)]
+        nobody = f"there is no {' and no '.join(missing)}" if missing else "there is none"
         raise DeadlineError(
-            f"cannot see the clusters ONLINE within {look.timeout_s:g} s: {waiting or 'there is none'}", hint=hint
+            f"cannot see the clusters ONLINE within {look.timeout_s:g} s: {waiting or nobody}", hint=hint
         ) from None
     return latest
 
