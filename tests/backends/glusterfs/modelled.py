@@ -73,3 +73,18 @@ async def ask_for_its_end(cluster: Cluster, name: str = VOLUME) -> str:
     desired = cluster.bench.backend.volumes().desired_now(volume, view)
     cluster.bench.ask(replace(desired, config=None))
     return assignment_name(desired.agent, desired.host, name)
+
+
+async def let_miss_something(cluster: Cluster, host: str) -> None:
+    """It was away while something was written, and is back; nothing is healed yet."""
+    cluster.lose(host, for_good=False)
+    await cluster.rounds(2, healing=False)
+    assert cluster.gluster.write(VOLUME, 5)
+    cluster.come_back(host)
+    await cluster.rounds(3, healing=False)
+
+
+def pull_disk(cluster: Cluster, host: str) -> None:
+    machine = cluster.bench.machines[host]
+    device = machine.pull_disk("/dev/vdb")
+    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != device.number]

@@ -17,7 +17,7 @@ from quartermaster.resources.marks import ABANDON
 from quartermaster.resources.orchestration import FAILED, assignment_name
 from quartermaster.support.errors import HostError
 
-from .modelled import VOLUME, Cluster
+from .modelled import VOLUME, Cluster, let_miss_something, pull_disk
 
 
 @pytest.fixture
@@ -28,15 +28,6 @@ async def cluster(tmp_path: Path) -> Cluster:
     made.bench.add("h4")
     await made.rounds(4)
     return made
-
-
-async def let_miss_something(cluster: Cluster, host: str) -> None:
-    """It was away while something was written, and is back; nothing is healed yet."""
-    cluster.lose(host, for_good=False)
-    await cluster.rounds(2, healing=False)
-    assert cluster.gluster.write(VOLUME, 5)
-    cluster.come_back(host)
-    await cluster.rounds(3, healing=False)
 
 
 async def let_it_be_about_to_leave(cluster: Cluster, host: str) -> None:
@@ -55,12 +46,6 @@ async def let_it_be_decided(cluster: Cluster, what: str) -> None:
             break
         await cluster.bench.work(again=True)
     assert cluster.bricks() == ["h1", "h2", "h3"]
-
-
-def pull_disk(cluster: Cluster, host: str) -> None:
-    machine = cluster.bench.machines[host]
-    device = machine.pull_disk("/dev/vdb")
-    machine.mounts[:] = [mount for mount in machine.mounts if mount.number != device.number]
 
 
 async def let_two_be_away_in_turn(cluster: Cluster) -> None:
@@ -102,18 +87,6 @@ async def test_it_is_made_anew_when_a_whole_copy_runs_again(cluster: Cluster) ->
     await cluster.rounds(10)
     assert sorted(cluster.bricks()) == ["h2", "h3", "h4"]
     assert not cluster.gluster.is_lost(VOLUME)
-
-
-@pytest.mark.slow
-async def test_who_gives_a_host_up_by_name_gives_up_what_only_it_had(cluster: Cluster) -> None:
-    await let_miss_something(cluster, "h2")
-    cluster.lose("h3", for_good=False)
-    cluster.lose("h1")
-    await cluster.rounds(4, healing=False)
-    cluster.bench.mark("h1", {ABANDON: "h1"}, deleting=True)
-    await cluster.rounds(10)
-    bricks = cluster.gluster.volume(cluster.bench.address("h2"), VOLUME).bricks
-    assert cluster.bench.address("h1") not in [brick.address for brick in bricks]
 
 
 @pytest.mark.slow
@@ -345,53 +318,6 @@ async def test_copies_that_are_in_doubt_only_since_a_move_was_decided_are_compar
     await cluster.rounds(10)
     assert sorted(cluster.bricks()) == ["h1", "h2", "h4"]
     assert not cluster.gluster.is_lost(VOLUME)
-
-
-async def test_a_lost_disk_that_nobody_knows_is_given_up_by_its_file_system(cluster: Cluster) -> None:
-    """Its node was declared anew, and has other disks since."""
-    await let_miss_something(cluster, "h2")
-    cluster.lose("h3", for_good=False)
-    await cluster.rounds(2, healing=False)
-    pull_disk(cluster, "h1")
-    await cluster.rounds(2, healing=False)
-    name, node = next(one for one in cluster.bench.assignments.items() if one[1].metadata.name == "glusterd.h1")
-    (disk,) = (node.spec.desired or {})["devices"]
-    stripped = {**(node.spec.desired or {}), "devices": []}
-    cluster.bench.assignments[name] = replace(node, spec=replace(node.spec, desired=stripped))
-    plan = await cluster.bench.plan()
-    named = disk["uuid"]
-    assert f"give the disk up by naming {named} in spec.wipe of StorageNode h1" in plan.details["stuck"]
-    cluster.bench.declare("h1", devices=["/dev/vdb"], wipe=[named])
-    plan = await cluster.bench.plan()
-    assert read_memory(plan.memory).moves[VOLUME].open.dead
-
-
-@pytest.mark.slow
-async def test_who_names_a_lost_disk_in_wipe_gives_up_what_only_it_had(cluster: Cluster) -> None:
-    await let_miss_something(cluster, "h2")
-    cluster.lose("h3", for_good=False)
-    await cluster.rounds(2, healing=False)
-    pull_disk(cluster, "h1")
-    plan = await cluster.rounds(4, healing=False)
-    assert cluster.bricks() == ["h1", "h2", "h3"]
-    assert "serial-h1 in spec.wipe of StorageNode h1" in plan.details["stuck"]
-    cluster.bench.declare("h1", devices=["/dev/vdb"], wipe=["serial-h1"])
-    await cluster.rounds(10)
-    bricks = cluster.gluster.volume(cluster.bench.address("h2"), VOLUME).bricks
-    assert cluster.bench.address("h1") not in [brick.address for brick in bricks]
-
-
-async def test_a_move_that_waits_for_copies_that_are_gone_goes_on_when_the_old_brick_is_given_up(
-    cluster: Cluster,
-) -> None:
-    await let_miss_something(cluster, "h2")
-    cluster.lose("h3", for_good=False)
-    cluster.lose("h1")
-    await cluster.rounds(1, healing=False)  # decided before anybody has seen that the third one is silent too
-    cluster.bench.mark("h1", {ABANDON: "h1"}, deleting=True)
-    await cluster.rounds(10)
-    bricks = cluster.gluster.volume(cluster.bench.address("h2"), VOLUME).bricks
-    assert cluster.bench.address("h1") not in [brick.address for brick in bricks]
 
 
 async def test_nothing_is_said_to_be_complete_while_a_copy_that_was_away_lacks_something(cluster: Cluster) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from quartermaster.provisioning.protocol import DELETE, RELEASED, RETAIN
 from quartermaster.resources import marks
 from quartermaster.resources.kubernetes.volumes import (
+    PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
     VolumeResourceRequirements,
@@ -58,8 +60,12 @@ class Administrator:
         machines: Mapping[str, GlusterMachine],
         addresses: Mapping[str, str],
         verbs: Verbs,
+        *,
+        retains: bool = False,
     ) -> None:
+        """`retains`: now and then he keeps a volume whose deletion has begun and waits."""
         self.done: dict[str, int] = {}
+        self._retains = retains
         self._store = store
         self._machines = machines
         self._addresses = addresses
@@ -85,6 +91,7 @@ class Administrator:
             self._claim,
             self._unclaim,
             self._probe_by_hand,
+            *((self._retain, self._retain, self._retain, self._retain) if self._retains else ()),
         )
         while not enough.is_set():
             await asyncio.sleep(source.expovariate(1 / mean_gap_s))
@@ -201,6 +208,31 @@ class Administrator:
         await self._store.delete(PersistentVolumeClaim, entropy.source().choice(CLAIMS), NAMESPACE)
         self._count("unclaim")
 
+    async def _retain(self) -> None:
+        """A moment after its claim is gone."""
+        claims = [one.metadata.name for one in (await self._store.list(PersistentVolumeClaim, NAMESPACE)).items]
+        if claims and entropy.source().random() < 0.7:
+            await self._store.delete(PersistentVolumeClaim, entropy.source().choice(claims), NAMESPACE)
+            await asyncio.sleep(entropy.source().uniform(0.0, 15.0))
+        released = [one for one in await self._volumes() if one.status.phase == RELEASED and _policy(one) == DELETE]
+        if released:
+            await self._set_policy(entropy.source().choice(released).metadata.name, RETAIN)
+            self._count("retain")
+
+    async def let_go_of_retained(self) -> None:
+        """What was kept is not wanted any more."""
+        for volume in [one for one in await self._volumes() if _policy(one) == RETAIN]:
+            await self._set_policy(volume.metadata.name, DELETE)
+
+    async def _volumes(self) -> tuple[PersistentVolume, ...]:
+        return tuple((await self._store.list(PersistentVolume)).items)
+
+    async def _set_policy(self, name: str, policy: str) -> None:
+        def changed(volume: PersistentVolume) -> PersistentVolume:
+            return replace(volume, spec=replace(volume.spec, persistent_volume_reclaim_policy=policy))
+
+        await modify(self._store, PersistentVolume, name, "", changed)
+
     async def _probe_by_hand(self) -> None:
         """Somebody takes a host of his own into the pool, with a volume on it."""
         members = [one for one in self._addresses.values() if self._verbs.members(one) >= LEAST_NODES]
@@ -213,6 +245,10 @@ class Administrator:
 
     def _count(self, what: str) -> None:
         self.done[what] = self.done.get(what, 0) + 1
+
+
+def _policy(volume: PersistentVolume) -> str:
+    return volume.spec.persistent_volume_reclaim_policy
 
 
 def _host(node: StorageNode) -> str:

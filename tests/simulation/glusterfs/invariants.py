@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 
 from quartermaster.backends.glusterfs.facts import MOVE, MOVE_PREFIX
 from quartermaster.host.commands import Command
+from quartermaster.provisioning.protocol import RETAIN, VOLUME_FINALIZER
 from quartermaster.resources.codec import Document
+from quartermaster.resources.kind import kind_of
+from quartermaster.resources.kubernetes.volumes import PersistentVolume
 from quartermaster.resources.orchestration import RUNNING, TRIGGERED
+from quartermaster.stores.objects.keys import kind_prefix
 from quartermaster.testing.simulation import record
 from quartermaster.testing.simulation.process import PROCESS
 from tests.simulation.orchestration import invariants as orchestration
@@ -37,6 +41,7 @@ RETURNED_S = 5.0
 Loss = BrickRecord | tuple[GlusterMachine, str] | None
 MOVES = f"/{MOVE}-{MOVE_PREFIX}"  # in the key of an assignment
 STRANGER, PHOTOS = "10.0.0.9", "photos"
+VOLUMES = kind_prefix(kind_of(PersistentVolume))
 
 __all__ = [
     "CONVERGES",
@@ -79,6 +84,8 @@ class Witness(orchestration.Witness):
             self.auditor.judge.beat(process.name)
         elif key.startswith(CLAIMS) and self._value(key) is None:
             self.auditor.claim_gone(key)
+        elif key.startswith(VOLUMES):
+            self.auditor.volume_seen(self._value(key))
         elif key.startswith((NODES, MEMORIES)):
             self.auditor.judge.saw(key, self._value(key))
         elif MOVES in key:
@@ -94,6 +101,7 @@ class Auditor(Watcher):
         self.replacements = 0
         self.changes: list[tuple[str, ...]] = []  # commands of agents that were to change something
         self.bound: dict[str, None] = {}  # volumes that somebody may write to
+        self.retained: dict[str, None] = {}  # volumes that are kept although their claims are gone
         self._claims: dict[str, str] = {}  # key → volume
         self._moving: dict[str, str] = {}  # volume → the brick of it that an agent is about to give up
         self._model = model
@@ -117,6 +125,16 @@ class Auditor(Watcher):
     def claim_gone(self, key: str) -> None:
         self.bound.pop(self._claims.pop(key, ""), None)
 
+    def volume_seen(self, value: Document | None) -> None:
+        """It is kept from when the leader has written that: until then it may be too late."""
+        if value is None:
+            return
+        name, policy = value["metadata"]["name"], value["spec"].get("persistentVolumeReclaimPolicy")
+        self.retained.pop(name, None)
+        is_kept = policy == RETAIN and VOLUME_FINALIZER not in value["metadata"].get("finalizers", ())
+        if is_kept and name in self._model.volumes:
+            self.retained[name] = None
+
     def move_seen(self, value: Document | None) -> None:
         if value is None:
             return
@@ -134,7 +152,7 @@ class Auditor(Watcher):
 
     def is_wanted(self, volume: VolumeRecord) -> bool:
         """Whether somebody may have written to it, and would miss that: its claim is there, or he has it mounted."""
-        return volume.name in self.bound or volume.name in self._model.users
+        return volume.name in self.bound or volume.name in self.retained or volume.name in self._model.users
 
     def is_safe(self, volume: VolumeRecord, *without: Loss) -> bool:
         """Whether every file has its newest version in as many copies as make one, when bricks or disks are gone."""
@@ -229,6 +247,8 @@ class Auditor(Watcher):
         record("deleted", volume.name)
         if volume.name in self.bound:
             self._witness.violated(KEPT, f"{volume.name} is deleted, and its claim is there")
+        if volume.name in self.retained:
+            self._witness.violated(KEPT, f"{volume.name} is deleted, and it was to be kept")
 
     def detached(self, peer: PeerRecord) -> None:
         record("detached", peer.address)

@@ -85,9 +85,9 @@ OWN_TIMINGS = storage.Timings(
 
 
 class Scenario:
-    """The state of one run."""
+    """The state of one run. `retains`: somebody keeps volumes whose deletion has begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, retains: bool = False) -> None:
         self.kv = MemoryKeyValue(progress_s=PROGRESS_S)
         self.faults = SeededFaults(self.kv)
         self.witness = Witness(self.kv, self.faults)
@@ -103,7 +103,7 @@ class Scenario:
         self.witness.auditor = self.auditor
         self.verbs = Verbs(self.model, self.auditor)
         self.store = ObjectStore(self.kv, manager="administrator")
-        self.administrator = Administrator(self.store, self.machines, ADDRESSES, self.verbs)
+        self.administrator = Administrator(self.store, self.machines, ADDRESSES, self.verbs, retains=retains)
         self.hardware = Hardware(self.machines, ADDRESSES, self.model, self.auditor, self.chaos, self.faults)
         self.directory = Path()
         self.trouble = HostTrouble(0.0)
@@ -222,6 +222,7 @@ class Scenario:
             await self._clear_old_disks()
             await self._settle_splits()
             await self._settle_refused()
+            await self.administrator.let_go_of_retained()
 
     async def _settle_refused(self) -> None:
         """Two that were cut off from each other changed the same volume: the guide says how one takes it over."""

@@ -124,6 +124,7 @@ class OpenMove(msgspec.Struct, frozen=True):
     why: str
     dead: bool = False  # nothing could be read there any more
     sources: tuple[str, ...] = ()  # bricks that it is made anew from
+    whole: bool = False  # these are known to be whole
     needed: int = 0  # so many of them have to run when the old one is given up; 0: nothing of the volume is wanted
     returns: bool = False  # the old one may be back before it is given up
     place: BrickPlace | None = None  # where the old one is; None: an earlier version decided it, or nobody knows

@@ -11,7 +11,7 @@ that has a brick: the brick of a host that was given up goes anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -165,9 +165,11 @@ def _dead_beside(seen: Seen, volume: VolumeView, moved: Moved, move: OpenMove) -
 
 
 def _processes(seen: Seen, volume: VolumeView, move: OpenMove) -> dict[str, str]:
-    """Of the copies from which a brick that may be back is made anew: one that was started since may lack something."""
+    """Of the copies from which a dead brick is made anew because they are whole: one that was started since may lack
+    something.
+    """
     fact, known = seen.fact(volume.name), seen.memory.processes.get(volume.name, ())
-    if fact is None or not (move.dead and move.returns):
+    if fact is None or not move.dead or not (move.returns or move.whole):
         return {}
     return {brick: ran for brick, ran in zip(fact.bricks, known, strict=False) if ran and brick in move.sources}
 
@@ -243,7 +245,8 @@ def _with_sources(seen: Seen, case: _Case) -> _Case:
     elif old is not None and (move.dead or state == DEAD):
         found = _sources(seen, case, move.position, old, why)
         sources = found if isinstance(found, tuple) else ()
-        known = replace(known, dead=True, sources=sources, returns=may_come_back(seen, old))
+        whole = _are_whole(seen, case, move.position, sources)
+        known = replace(known, dead=True, sources=sources, whole=whole, returns=may_come_back(seen, old))
     elif old is not None:
         known = replace(known, sources=_copies_beside(seen, case, move.position)[0])
     return replace(case, moved=replace(case.moved, open=known))
@@ -260,7 +263,8 @@ def _made_anew(seen: Seen, case: _Case, position: int) -> OpenMove | str:
     if isinstance(found, str):
         return found
     about, returns = f"{why}: its copy of {case.volume.name} is made anew", may_come_back(seen, place)
-    return _opening(seen, case, position, about, dead=True, sources=found, needed=_least(case), returns=returns)
+    whole, least = _are_whole(seen, case, position, found), _least(case)
+    return _opening(seen, case, position, about, dead=True, sources=found, whole=whole, needed=least, returns=returns)
 
 
 def _opening(seen: Seen, case: _Case, position: int, why: str, **more: Any) -> OpenMove:
@@ -272,6 +276,11 @@ def _sources(seen: Seen, case: _Case, position: int, dead: BrickPlace, why: str)
     """The copies from which a brick that is dead can be made anew; else why it has to stay."""
     least = _least(case)
     whole, alive = copies_beside(seen, case.volume, case.fact, case.states, position)
+    if not may_come_back(seen, dead) and len(whole) < least and (away := _away_beside(seen, case, position, alive)):
+        return (
+            f"{why}, and what runs of {case.volume.name} is not known to be whole, while {away.name} does not run and "
+            f"may hold what it lacks: bring that back, or {_give_up(seen, away)}"
+        )
     sources = whole if may_come_back(seen, dead) or len(whole) >= least else alive
     if len(sources) >= least:
         return sources
@@ -280,6 +289,24 @@ def _sources(seen: Seen, case: _Case, position: int, dead: BrickPlace, why: str)
         return lacking
     doubt = "it may hold what the others lack"
     return f"{lacking} and are known to be whole: {doubt}; bring it back, or {_give_up(seen, dead)}"
+
+
+def _are_whole(seen: Seen, case: _Case, position: int, sources: Collection[str]) -> bool:
+    """Else they are all there is for one that can never come back."""
+    return set(sources) <= set(copies_beside(seen, case.volume, case.fact, case.states, position)[0])
+
+
+def _away_beside(seen: Seen, case: _Case, position: int, alive: Collection[str]) -> BrickPlace | None:
+    """A copy that does not run and may do so again. Made from one that lacks what it has, a new brick would look like a
+    whole one to it, and be healed over it.
+    """
+    layout = layout_in(case.volume.details)
+    begin = position - position % layout.width
+    for at in range(begin, min(begin + layout.width, len(case.places), len(case.fact.bricks))):
+        is_away = at != position and not layout.is_arbiter(at) and case.fact.bricks[at] not in alive
+        if is_away and (case.states[at][0] != DEAD or may_come_back(seen, case.places[at])):
+            return case.places[at]
+    return None
 
 
 def _dropped(seen: Seen, case: _Case) -> OpenMove | str:
