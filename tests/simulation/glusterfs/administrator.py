@@ -44,6 +44,7 @@ from .verbs import Verbs
 TYPE = "glusterfs"
 CLAIMS = ("claim-a", "claim-b", "claim-c")
 LEAST_NODES = 3
+WAITED_S = 90.0
 LAYOUTS = (
     Replication(replicas=3),
     Replication(replicas=3),
@@ -97,7 +98,7 @@ class Administrator:
             await asyncio.sleep(source.expovariate(1 / mean_gap_s))
             action = source.choice(actions)
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(20 if action != self._retain else 2 * WAITED_S):
                     await action()
             except (StoreError, TimeoutError) as error:
                 record("gave up", action.__name__.strip("_"), type(error).__name__)
@@ -209,11 +210,13 @@ class Administrator:
         self._count("unclaim")
 
     async def _retain(self) -> None:
-        """A moment after its claim is gone."""
+        """Some time after its claim is gone: it waits only while a host is away."""
+        if not any(machine.down for machine in self._machines.values()):
+            return
         claims = [one.metadata.name for one in (await self._store.list(PersistentVolumeClaim, NAMESPACE)).items]
         if claims and entropy.source().random() < 0.7:
             await self._store.delete(PersistentVolumeClaim, entropy.source().choice(claims), NAMESPACE)
-            await asyncio.sleep(entropy.source().uniform(0.0, 15.0))
+            await asyncio.sleep(entropy.source().uniform(0.0, WAITED_S))
         released = [one for one in await self._volumes() if one.status.phase == RELEASED and _policy(one) == DELETE]
         if released:
             await self._set_policy(entropy.source().choice(released).metadata.name, RETAIN)

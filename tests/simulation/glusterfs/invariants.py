@@ -132,7 +132,7 @@ class Auditor(Watcher):
         name, policy = value["metadata"]["name"], value["spec"].get("persistentVolumeReclaimPolicy")
         self.retained.pop(name, None)
         is_kept = policy == RETAIN and VOLUME_FINALIZER not in value["metadata"].get("finalizers", ())
-        if is_kept and name in self._model.volumes:
+        if is_kept and any(volume.name == name for volume in self._model.volumes.values()):
             self.retained[name] = None
 
     def move_seen(self, value: Document | None) -> None:

@@ -6,9 +6,10 @@ import pytest
 
 from quartermaster.testing.simulation.chaos import PROCESS_FAULTS
 from quartermaster.testing.simulation.faults import CALL_FAULTS
-from tests.simulation.batch import in_halves, once_and_again, passed_with
+from tests.simulation.batch import Batch, in_halves, once_and_again, passed_with
 
 MODULE = "tests.simulation.glusterfs"
+RETAINING = "tests.simulation.glusterfs.retaining"
 FIRST, SEEDS = 0, 4
 REPLAYED = 2
 DEEP_SEEDS = 5_000
@@ -52,3 +53,16 @@ def test_the_invariants_hold_for_five_thousand_seeds() -> None:
     outcomes = in_halves(MODULE, DEEP_SEEDS, timeout_s=21_000)
     passed_with(outcomes, (*CALL_FAULTS, *PROCESS_FAULTS, *HAPPENINGS))
     assert sum(len(outcome.digests) for outcome in outcomes) == DEEP_SEEDS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_somebody_keeps_while_its_deletion_waits_stays() -> None:
+    outcome = Batch(0, 3, hash_seed=1, module=RETAINING).wait(timeout_s=550)
+    passed_with([outcome], ("retain",))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(7_200)
+def test_it_stays_in_a_thousand_seeds() -> None:
+    passed_with(in_halves(RETAINING, 1_000, timeout_s=7_000), ("retain",))
