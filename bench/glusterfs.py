@@ -189,9 +189,14 @@ async def cut_off(lab: Lab) -> Cut:
 async def until_degraded(host: VirtualHost, *, wanted: bool = True) -> float:
     """How long it took."""
     began = time.perf_counter()
-    async with asyncio.timeout(COMMAND_S):
-        while await is_degraded(host) is not wanted:
-            await asyncio.sleep(0.2)
+    try:
+        async with asyncio.timeout(COMMAND_S):
+            while await is_degraded(host) is not wanted:
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        said = await qm(host, "get", "storagestatus", "glusterfs-default", "-o", "jsonpath={.status.conditions}")
+        stays = "is not" if wanted else "stays"
+        raise BenchFailedError(f"the status {stays} Degraded after {COMMAND_S:g} s: {said}") from None
     return time.perf_counter() - began
 
 
