@@ -373,7 +373,8 @@ async def _refuse_wanted(context: AgentContext, name: str) -> None:
     except NotFoundError:
         is_asked = False
     except (StoreError, TimeoutError) as error:
-        raise HostError(f"cannot delete the volume {name}: nobody can say whether that is asked for still") from error
+        message = f"cannot delete the volume {name}: nobody can say whether that is asked for still"
+        raise HostError(message, hint="it is tried again when the store answers") from error
     if not is_asked:
         raise HostError(f"cannot delete the volume {name}: it is not asked for any more", hint="it is kept")
 
